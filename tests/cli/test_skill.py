@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.documentation import docs_directory
-from support.commands import Holdfast
+from support.commands import Holdfast, answer
 from support.documents import code
 
 INSTALLED = Path(".agents/skills/holdfast/SKILL.md")
@@ -31,7 +31,7 @@ def test_it_is_installed_and_what_was_changed_stays(holdfast: Holdfast) -> None:
     refused = holdfast("skill", "install")
     assert (refused.exit_code, INSTALLED.read_text()) == (2, "mine")
     assert "--force" in refused.stderr
-    assert holdfast("skill", "install", "--force").exit_code == 0
+    assert answer(holdfast("skill", "install", "--force", "--json")) == {"path": str(INSTALLED)}
     assert INSTALLED.read_text() != "mine"
     assert holdfast("skill", "install", "/dev/null/x").exit_code == 2
 

@@ -33,7 +33,7 @@ def test_the_server_is_started_shown_and_stopped(home: Path) -> None:
     assert (shown.returncode, shown.stdout) == (0, started.stdout)
 
     assert holdfast("postgres", "stop", home=home).stdout == "PostgreSQL stopped\n"
-    assert holdfast("postgres", "stop", "--json", home=home).stdout == '{"stopped": false}\n'
+    assert json.loads(holdfast("postgres", "stop", "--json", home=home).stdout) == {"stopped": False}
 
 
 def test_status_exits_with_3_when_it_is_not_running(home: Path) -> None:
@@ -51,6 +51,9 @@ def test_status_creates_nothing(home: Path) -> None:
 def test_url_starts_the_server_and_prints_only_its_address(home: Path) -> None:
     printed = holdfast("postgres", "url", home=home)
     assert printed.stderr == ""
+    assert json.loads(holdfast("postgres", "url", "--json", home=home).stdout) == {
+        "url": printed.stdout.strip()
+    }
     with psycopg.connect(printed.stdout.strip()) as connection:
         assert connection.info.dbname == "holdfast"
 

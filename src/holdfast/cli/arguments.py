@@ -13,7 +13,7 @@ from holdfast.serialization.text import RawJson
 from holdfast.settings.values import parse_duration
 
 Moment = datetime | timedelta
-"""A time, or a duration before the current time of the database."""
+"""A time, or a duration before or after the current time of the database."""
 
 Reason = Annotated[str | None, typer.Option(help="Reason, recorded together with your login.")]
 
@@ -60,6 +60,10 @@ def moment(given: str) -> Moment:
 
 def resolve_past(engine: Engine, given: Moment | None) -> datetime | None:
     return _from_now(engine, -given) if isinstance(given, timedelta) else given
+
+
+def resolve_future(engine: Engine, given: Moment) -> datetime:
+    return _from_now(engine, given) if isinstance(given, timedelta) else given
 
 
 def _from_now(engine: Engine, distance: timedelta) -> datetime:
@@ -141,6 +145,6 @@ WhereOption = Annotated[
     typer.Option(
         "--where",
         metavar="JSONPATH",
-        help="Only tasks in whose payload this finds something: '$.invoice ? (@ == 7)'.",
+        help="Only tasks whose payload matches this JSON path: '$.invoice ? (@ == 7)'.",
     ),
 ]

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from holdfast.cli.output import count_of, print_json
+from holdfast.cli.output import count_of
+from holdfast.cli.report import Report
 from holdfast.engine import Engine, tasks
 from holdfast.engine.task_actions import MAX_ACTED, PAST, Action, act_on_tasks
 from holdfast.engine.tasks import Status, TaskFilter
@@ -32,10 +33,7 @@ class BulkAction:
     changed: int = 0
     refused: list[dict[str, Any]] = field(default_factory=list)
 
-    def find(
-        self, matching: TaskFilter, since: datetime | None, statuses: Sequence[Status | None]
-    ) -> list[UUID]:
-        matching = replace(matching, since=since)
+    def find(self, matching: TaskFilter, statuses: Sequence[Status | None]) -> list[UUID]:
         found: dict[UUID, None] = {}
         with self._progress() as progress:
             bar = progress.add_task("Searching", total=None)
@@ -74,10 +72,9 @@ class BulkAction:
 
     def _report(self, matched: int) -> None:
         past = PAST[self.action]
-        if self.quiet:
-            print_json({"matched": matched, past: self.changed, "refused": self.refused})
-        else:
-            typer.echo(f"{past.capitalize()} {self.changed} of {count_of(matched, 'task')}.")
+        document = {"matched": matched, past: self.changed, "refused": self.refused}
+        shown = f"{past.capitalize()} {self.changed} of {count_of(matched, 'task')}."
+        Report(document, shown).print(as_json=self.quiet)
 
     def _progress(self) -> Progress:
         console = Console(stderr=True)

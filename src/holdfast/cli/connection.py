@@ -1,22 +1,22 @@
 """The database connection of a command."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import Annotated, Any
 from uuid import UUID
 
 import psycopg
 import typer
 
+from holdfast.connections.limited import LimitedConnection
 from holdfast.connections.session import DatabaseAddress, is_front, open_connection
-from holdfast.engine import Engine, Statement
+from holdfast.engine import Engine
 from holdfast.engine.shards import list_shards, name_of_shard
 from holdfast.errors import HoldfastError
 from holdfast.postgres import resolve_database_url
 from holdfast.serialization.text import visible
 from holdfast.settings import Settings
-
-T = TypeVar("T")
 
 DatabaseUrl = Annotated[
     str | None,
@@ -30,27 +30,41 @@ def address_of(database_url: str | None) -> DatabaseAddress:
 
 @contextmanager
 def connected(database_url: str | None) -> Iterator[Engine]:
-    """Open a connection in autocommit mode: every statement commits by itself.
+    """Give an engine that connects at its first statement, in autocommit: each statement commits by itself.
 
     Which database was used without being named is said only if the command fails.
     """
     said: list[str] = []
-    settings = Settings.load(database_url=database_url)
     try:
-        with open_connection(
-            DatabaseAddress(lambda: resolve_database_url(settings, said.append))
-        ) as connection:
-            if is_front(connection):
-                # It waits for a shard that hangs for as long as we do.
-                connection.reply_seconds = settings.call_timeout.total_seconds()
-                # A list shows what the other shards have, and a warning says what is missing.
-                connection.execute("select set_config('holdfast.partial', 'on', false)")
-                connection.add_notice_handler(_print_warning)
-            yield Engine(connection)
+        with ExitStack() as opened:
+            yield _ConnectingEngine(lambda: opened.enter_context(_open(database_url, said.append)))
     except HoldfastError:
         for line in said[:1]:
             typer.echo(line, err=True)
         raise
+
+
+class _ConnectingEngine(Engine):
+    """Connects when it is first used, after the command has checked its arguments."""
+
+    def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
+        self._connect = connect
+
+    @cached_property
+    def connection(self) -> psycopg.Connection[Any]:  # type: ignore[override] # never set by others
+        return self._connect()
+
+
+def _open(database_url: str | None, say: Callable[[str], None]) -> LimitedConnection:
+    settings = Settings.load(database_url=database_url)
+    connection = open_connection(DatabaseAddress(lambda: resolve_database_url(settings, say)))
+    if is_front(connection):
+        # It waits for a shard that hangs for as long as we do.
+        connection.reply_seconds = settings.call_timeout.total_seconds()
+        # A list shows what the other shards have, and a warning says what is missing.
+        connection.execute("select set_config('holdfast.partial', 'on', false)")
+        connection.add_notice_handler(_print_warning)
+    return connection
 
 
 def shard_names(engine: Engine) -> list[str]:
@@ -69,9 +83,3 @@ def shard_field(task_id: UUID, names: list[str]) -> dict[str, str]:
 def _print_warning(notice: psycopg.errors.Diagnostic) -> None:
     if notice.severity_nonlocalized == "WARNING" and notice.message_primary:
         typer.echo(f"holdfast: {visible(notice.message_primary)}", err=True)
-
-
-def run_statement(database_url: str | None, statement: Statement[T]) -> T:
-    """Run a single statement on its own connection."""
-    with connected(database_url) as engine:
-        return engine.run(statement)

@@ -14,6 +14,7 @@ import typer
 from holdfast.cli.app_loader import Application, load_app
 from holdfast.cli.code_changes import MAX_DIRECTORIES, CodeChanges, loaded_directories
 from holdfast.cli.connection import DatabaseUrl
+from holdfast.cli.frame import add_commands
 from holdfast.cli.local_processes import STOP_SECONDS, Part
 from holdfast.cli.local_stack import (
     GRACE_SECONDS,
@@ -32,7 +33,7 @@ _DESCRIBE = "from holdfast.cli.dev import describe_application; describe_applica
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(dev)
+    add_commands(app, dev)
 
 
 def dev(application: Application, *, port: Port = None, database_url: DatabaseUrl = None) -> None:

@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from holdfast.cli.arguments import document, duration, instant
-from holdfast.cli.connection import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_json
+from holdfast.cli.frame import add_commands
+from holdfast.cli.report import Note, Report
 from holdfast.cli.task_name import resolve_tasks
 from holdfast.engine import Engine
 from holdfast.engine.enqueue import NewTask, enqueue_many
@@ -27,32 +27,33 @@ _PARSERS: dict[str, tuple[type, Callable[[str], Any], str]] = {
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(with_task_options(enqueue))
+    add_commands(app, with_task_options(enqueue))
 
 
 def with_task_options(
-    command: Callable[..., None], names: Collection[str] | None = None
-) -> Callable[..., None]:
+    command: Callable[..., Report], names: Collection[str] | None = None
+) -> Callable[..., Report]:
     """Give a command the declared options, or those with these names, in place of its `**options`."""
-    *own, _ = inspect.signature(command).parameters.values()
+    signature = inspect.signature(command)
+    *own, _ = signature.parameters.values()
     declared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
         for name, annotation in _annotations().items()
         if names is None or name in names
     ]
-    parameters = sorted([*own, *declared], key=lambda p: p.name in ("database_url", "as_json"))
 
     @wraps(command)
-    def wrapped(**given: Any) -> None:
-        command(**given)
+    def wrapped(**given: Any) -> Report:
+        return command(**given)
 
-    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # read by typer
-    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + declared
+    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return wrapped
 
 
 def enqueue(
     *,
+    engine: Engine,
     type_: Annotated[
         str, typer.Argument(metavar="TYPE", help="The type of the task: billing.invoice_charge.v1")
     ],
@@ -62,10 +63,8 @@ def enqueue(
             parser=document, metavar="PAYLOAD", help="The arguments: JSON, @file, or - for standard input."
         ),
     ] = "{}",
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
     **options: Any,
-) -> None:
+) -> Report:
     """Enqueue a task and print its id.
 
     With a key that already belongs to the same task, print the id of that task.
@@ -74,19 +73,14 @@ def enqueue(
         raise typer.BadParameter("give --run-at or --delay, not both")
     known = client_options()
     given = {known[name].parameter or name: v for name, v in options.items() if v is not None and v != []}
-    with connected(database_url) as engine:
-        for name in (one for one in known if known[one].kind == "tasks" and one in given):
-            given[name] = resolve_tasks(engine, given[name])
-        task = NewTask(type_, payload, **given)
-        _check_against_registered(engine, type_, str(payload))
-        # A batch of one, because it also says whether the task is new.
-        [enqueued] = engine.run(enqueue_many([task]))
-    if as_json:
-        print_json(enqueued)
-        return
-    typer.echo(enqueued.task_id)
-    if not enqueued.created:
-        typer.echo("The key already belongs to this task: nothing new was enqueued.", err=True)
+    for name in (one for one in known if known[one].kind == "tasks" and one in given):
+        given[name] = resolve_tasks(engine, given[name])
+    task = NewTask(type_, payload, **given)
+    _check_against_registered(engine, type_, str(payload))
+    # A batch of one, because it also says whether the task is new.
+    [enqueued] = engine.run(enqueue_many([task]))
+    kept = Note("The key already belongs to this task: nothing new was enqueued.")
+    return Report(enqueued, enqueued.task_id, *([] if enqueued.created else [kept]))
 
 
 def _check_against_registered(engine: Engine, task_type: str, payload: str) -> None:

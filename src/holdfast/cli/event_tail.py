@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from itertools import count
@@ -12,8 +13,8 @@ from uuid import UUID
 
 import typer
 
-from holdfast.cli.connection import DatabaseUrl, connected
-from holdfast.cli.output import Json, cell_text, json_value
+from holdfast.cli.frame import Json
+from holdfast.cli.output import cell_text, json_value
 from holdfast.connections.session import is_front
 from holdfast.engine import Engine, events
 from holdfast.engine.events import TailedEvent
@@ -25,6 +26,7 @@ PAGE = 1000
 
 def tail(
     *,
+    engine: Engine,
     event: Annotated[
         str, typer.Option("--event", metavar="PATTERN", help="Only events whose type matches: order.*")
     ] = "*",
@@ -35,29 +37,25 @@ def tail(
         bool, typer.Option("--follow/--no-follow", help="Follow new events until Ctrl-C, or exit.")
     ] = True,
     interval: Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="Polling interval.")] = 0.5,
-    database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
     """Show events of the outbox as they are committed."""
-    with connected(database_url) as engine:
-        if follow and is_front(engine.connection):
-            raise ConfigurationError(
-                "events are followed on one shard, and this is a front",
-                hint="Give --database-url with the address of a shard (holdfast shards status lists them), "
-                "or --no-follow.",
-            )
-        event_tail = EventTail(engine)
-        try:
-            for poll in count():
-                for found in event_tail.start(lines) if poll == 0 else event_tail.read_new():
-                    if fnmatchcase(found.event_type, event):
-                        _print(found, as_json)
-                sys.stdout.flush()
-                if not follow:
-                    return
-                time.sleep(interval)
-        except KeyboardInterrupt:
-            return
+    if follow and is_front(engine.connection):
+        raise ConfigurationError(
+            "events are followed on one shard, and this is a front",
+            hint="Give --database-url with the address of a shard (holdfast shards status lists them), "
+            "or --no-follow.",
+        )
+    event_tail = EventTail(engine)
+    with suppress(KeyboardInterrupt):
+        for poll in count():
+            for found in event_tail.start(lines) if poll == 0 else event_tail.read_new():
+                if fnmatchcase(found.event_type, event):
+                    _print(found, as_json)
+            sys.stdout.flush()
+            if not follow:
+                return
+            time.sleep(interval)
 
 
 class EventTail:

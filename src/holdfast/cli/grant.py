@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.output import Json, print_json
+from holdfast.cli.frame import add_commands
+from holdfast.cli.report import Report
 from holdfast.postgres import resolve_database_url
 from holdfast.settings import Settings
 from holdfast.shards.logins import PURPOSES, Logins, Purpose, Statements, as_script
@@ -19,22 +20,21 @@ Print = Annotated[bool, typer.Option("--print", help="Print the statements and c
 
 
 def register(app: typer.Typer) -> None:
-    app.command("grant")(grant)
-    app.command("revoke")(revoke)
+    add_commands(app, grant, revoke)
 
 
-def grant(login: Login, purposes: Purposes, only_print: Print = False, as_json: Json = False) -> None:
+def grant(login: Login, purposes: Purposes, only_print: Print = False) -> Report:
     """Grant a login the roles that it needs. With shards: on the front and on every shard.
 
     Exit code: 0 if done or nothing to do, 4 if there is no such login, 7 if you may not grant the roles.
     """
-    _change(Logins.to_grant, login, purposes, ("has", "already has"), only_print=only_print, as_json=as_json)
+    return _change(Logins.to_grant, login, purposes, ("has", "already has"), only_print=only_print)
 
 
-def revoke(login: Login, purposes: Purposes, only_print: Print = False, as_json: Json = False) -> None:
+def revoke(login: Login, purposes: Purposes, only_print: Print = False) -> Report:
     """Revoke roles that a login was granted. Roles that it has through other roles remain."""
     words = ("no longer has", "was not granted")
-    _change(Logins.to_revoke, login, purposes, words, only_print=only_print, as_json=as_json)
+    return _change(Logins.to_revoke, login, purposes, words, only_print=only_print)
 
 
 def _change(
@@ -44,18 +44,15 @@ def _change(
     words: tuple[str, str],
     *,
     only_print: bool,
-    as_json: bool,
-) -> None:
+) -> Report:
     settings = Settings.load()
     logins = Logins(resolve_database_url(settings), settings.shards)
     planned = plan(logins, login, purposes)
     changes = any(one.statements for one in planned)
     if changes and not only_print:
         logins.apply(planned)
-    if as_json:
-        print_json({"login": login, "done": changes and not only_print, "databases": planned})
-    elif only_print:
-        typer.echo(as_script(planned) if changes else f"-- nothing to do for {login}")
-    else:
-        roles = dict.fromkeys(f"holdfast_{role}" for one in purposes for role in PURPOSES[one])
-        typer.echo(f"{login} {words[0 if changes else 1]} {', '.join(roles)}")
+    document = {"login": login, "done": changes and not only_print, "databases": planned}
+    if only_print:
+        return Report(document, as_script(planned) if changes else f"-- nothing to do for {login}")
+    roles = dict.fromkeys(f"holdfast_{role}" for one in purposes for role in PURPOSES[one])
+    return Report(document, f"{login} {words[0 if changes else 1]} {', '.join(roles)}")

@@ -1,15 +1,14 @@
 """holdfast health: check queues, workers, schedules, the outbox and the server."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.connection import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_json
+from holdfast.cli.frame import Json, add_commands
+from holdfast.cli.report import Lines, Report
 from holdfast.engine import Engine
 from holdfast.engine import health as engine_health
 from holdfast.engine.health import LEVELS, HealthLine, Level
@@ -21,32 +20,27 @@ _COLOURS = {"green": "green", "amber": "yellow", "red": "bold red"}
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(health)
+    add_commands(app, health)
 
 
 def health(
     *,
+    engine: Engine,
     show_all: Annotated[bool, typer.Option("--all", help="Also show green checks.")] = False,
     as_metrics: Annotated[
         bool, typer.Option("--metrics", help="Print Prometheus metrics. The exit code is always 0.")
     ] = False,
-    database_url: DatabaseUrl = None,
     as_json: Json = False,
-) -> None:
+) -> Report:
     """Check queues, workers, schedules, outbox and server. Exit code: 0 green, 1 amber, 2 red."""
     if as_json and as_metrics:
         raise typer.BadParameter("--json and --metrics cannot be combined")
-    with connected(database_url) as engine:
-        lines = _read(engine)
+    lines = _read(engine)
     if as_metrics:
-        typer.echo(metrics_text(lines), nl=False)
-        return
+        return Report(None, metrics_text(lines).removesuffix("\n"))
     level = worst_level(lines)
-    if as_json:
-        print_json({"level": level, "lines": lines})
-    else:
-        _print(lines, level, show_all=show_all)
-    raise typer.Exit(LEVELS.index(level))
+    shown = _shown(lines, level, show_all=show_all)
+    return Report({"level": level, "lines": lines}, Lines(shown), exit_code=LEVELS.index(level))
 
 
 def _read(engine: Engine) -> list[HealthLine]:
@@ -82,14 +76,11 @@ def metrics_text(lines: Sequence[HealthLine]) -> str:
     return generate_latest(registry).decode()
 
 
-def _print(lines: Sequence[HealthLine], level: Level, *, show_all: bool) -> None:
-    console = Console(markup=False, emoji=False, highlight=False)
-    for line in lines:
-        if show_all or line.level != "green":
-            console.print(_line_text(line), soft_wrap=True)
+def _shown(lines: Sequence[HealthLine], level: Level, *, show_all: bool) -> Iterator[Text]:
+    yield from (_line_text(line) for line in lines if show_all or line.level != "green")
     counts = Counter(line.level for line in lines)
     summary = ", ".join(f"{counts[one]} {one}" for one in reversed(LEVELS) if counts[one])
-    console.print(level_text(level).append(f": {summary}", style="default"))
+    yield level_text(level).append(f": {summary}", style="default")
 
 
 def _line_text(line: HealthLine) -> Text:

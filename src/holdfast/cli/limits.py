@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli.arguments import Reason
-from holdfast.cli.connection import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_json, print_table, warn_of_unknown
+from holdfast.cli.frame import add_commands, group
+from holdfast.cli.output import warn_of_unknown
 from holdfast.cli.queues import known_queues
+from holdfast.cli.report import Report, change, listing
 from holdfast.engine import Engine
 from holdfast.engine import limits as engine_limits
 from holdfast.engine.limits import Subject, drop_limit, limit_status
@@ -29,27 +30,16 @@ _UNITS = {
     "day": 86400,
 }
 _RATE = re.compile(r"(\d{1,9})\s*/\s*(.+)")
-_COLUMNS = (
-    "subject",
-    "name",
-    "max_running",
-    "running",
-    "per_key",
-    "rate",
-    "per",
-    "may_start",
-    "set_by",
-    "reason",
-)
+# Beside limits, "running" alone reads as one of them.
+_COLUMNS = "subject name max_running running_now per_key rate per may_start set_by reason"
 
 SubjectArgument = Annotated[Subject, typer.Argument(metavar="SUBJECT", help="What to limit: queue or type.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue or type.")]
 
-limits = typer.Typer(help="Limit how many tasks run at once and how fast they start.", no_args_is_help=True)
-
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(limits, name="limits")
+    limits = group(app, "limits", "Limit how many tasks run at once and how fast they start.")
+    add_commands(limits, list=list_limits, set=set_limit, remove=remove_limit)
 
 
 def rate(given: str) -> tuple[int, timedelta]:
@@ -64,24 +54,14 @@ def rate(given: str) -> tuple[int, timedelta]:
         raise typer.BadParameter(f"{given!r} is not a valid rate; expected 100/min, 5/s or 20/30s") from None
 
 
-@limits.command("list")
-def list_limits(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+def list_limits(engine: Engine) -> Report:
     """List limits and how far they are used."""
-    with connected(database_url) as engine:
-        found = engine.run(limit_status())
-    if as_json:
-        print_json({"limits": found})
-    elif not found:
-        typer.echo("No limits found.", err=True)
-    else:
-        # Beside limits, "running" alone reads as one of them.
-        headers = ["running_now" if name == "running" else name for name in _COLUMNS]
-        print_table(headers, [[getattr(limit, name) for name in _COLUMNS] for limit in found])
+    return listing("limits", engine.run(limit_status()), _COLUMNS, running_now=lambda limit: limit.running)
 
 
-@limits.command("set")
 def set_limit(
     *,
+    engine: Engine,
     subject: SubjectArgument,
     name: NameArgument,
     max_running: Annotated[
@@ -101,32 +81,15 @@ def set_limit(
         ),
     ] = None,
     reason: Reason = None,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Set the limit of a queue or a type. It replaces the previous limit."""
     count, per = at_rate or (None, None)
-    with connected(database_url) as engine:
-        known = _known(engine, subject)
-        engine.run(
-            engine_limits.set_limit(
-                subject, name, max_running=max_running, per_key=per_key, rate=count, per=per, reason=reason
-            )
-        )
+    limit: dict[str, Any] = {"max_running": max_running, "per_key": per_key, "rate": count, "per": per}
+    known = _known(engine, subject)
+    engine.run(engine_limits.set_limit(subject, name, reason=reason, **limit))
     warn_of_unknown(subject, name, known)
-    if as_json:
-        print_json(
-            {
-                "subject": subject,
-                "name": name,
-                "max_running": max_running,
-                "per_key": per_key,
-                "rate": count,
-                "per": per,
-            }
-        )
-    else:
-        typer.echo(f"Limit of {subject} {visible(name)} set.")
+    document = {"subject": subject, "name": name, **limit}
+    return Report(document, f"Limit of {subject} {visible(name)} set.")
 
 
 def _known(engine: Engine, subject: Subject) -> list[str]:
@@ -135,16 +98,12 @@ def _known(engine: Engine, subject: Subject) -> list[str]:
     return [one.type for one in engine.run(registered_types())]
 
 
-@limits.command("remove")
-def remove_limit(
-    *, subject: SubjectArgument, name: NameArgument, database_url: DatabaseUrl = None, as_json: Json = False
-) -> None:
+def remove_limit(engine: Engine, subject: SubjectArgument, name: NameArgument) -> Report:
     """Remove the limit of a queue or a type."""
-    with connected(database_url) as engine:
-        changed = engine.run(drop_limit(subject, name))
-    if as_json:
-        print_json({"subject": subject, "name": name, "changed": changed})
-    elif changed:
-        typer.echo(f"Limit of {subject} {visible(name)} removed.")
-    else:
-        typer.echo(f"The {subject} {visible(name)} has no limit.")
+    return change(
+        engine.run(drop_limit(subject, name)),
+        f"Limit of {subject} {visible(name)} removed.",
+        f"The {subject} {visible(name)} has no limit.",
+        subject=subject,
+        name=name,
+    )

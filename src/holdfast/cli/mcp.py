@@ -8,12 +8,13 @@ import typer
 
 from holdfast.cli.app_loader import load_app
 from holdfast.cli.connection import DatabaseUrl
+from holdfast.cli.frame import add_commands
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(mcp)
+    add_commands(app, mcp)
 
 
 def mcp(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.output import Json
+from holdfast.cli.frame import Json
 from holdfast.errors import ConfigurationError
 from holdfast.postgres import resolve_database_url
 from holdfast.schema import Migration, migrate, plan, script

@@ -8,97 +8,77 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.arguments import Reason
-from holdfast.cli.connection import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_json, print_table
-from holdfast.engine import access
+from holdfast.cli.frame import add_commands, group
+from holdfast.cli.report import Note, Report, Table, change, table
+from holdfast.engine import Engine, access
 from holdfast.engine.access import NamespaceMember
 from holdfast.errors import NotAllowed
 from holdfast.serialization.text import visible
 
 LoginArgument = Annotated[str, typer.Argument(metavar="LOGIN", help="Name of a database role.")]
 
-commands = typer.Typer(help="Let logins share tasks, keys and schedules.", no_args_is_help=True)
-
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(commands, name="namespaces")
+    commands = group(app, "namespaces", "Let logins share tasks, keys and schedules.")
+    add_commands(commands, list=list_namespaces, show=show, add=add, remove=remove)
 
 
-@commands.command("list")
-def list_namespaces(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+def list_namespaces(engine: Engine) -> Report:
     """List the namespaces that are shared by logins or used by tokens. Every other login has its own."""
-    with connected(database_url) as engine:
-        found = engine.run(access.namespace_members())
-    grouped = {name: list(members) for name, members in groupby(found, key=lambda one: one.namespace)}
-    if as_json:
-        print_json({"namespaces": [_described(name, members) for name, members in grouped.items()]})
-    elif not grouped:
-        typer.echo("No shared namespaces and no tokens found.", err=True)
-    else:
-        print_table(
-            ["namespace", "logins", "tokens"],
-            [
-                [name, ", ".join(_names(members, "login")), ", ".join(_names(members, "token"))]
-                for name, members in grouped.items()
-            ],
-        )
+    found = groupby(engine.run(access.namespace_members()), key=lambda one: one.namespace)
+    listed = [(name, *_names_of_both_kinds(list(members))) for name, members in found]
+    columns = ("namespace", "logins", "tokens")
+    document = {"namespaces": [dict(zip(columns, one, strict=True)) for one in listed]}
+    if not listed:
+        return Report(document, Note("No shared namespaces and no tokens found."))
+    rows = [(name, ", ".join(logins), ", ".join(tokens)) for name, logins, tokens in listed]
+    return Report(document, Table(columns, rows))
 
 
-@commands.command()
 def show(
+    engine: Engine,
     namespace: Annotated[
         str | None, typer.Argument(metavar="NAMESPACE", help="Default: the namespace of your login.")
     ] = None,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Show the logins and tokens that use a namespace."""
-    with connected(database_url) as engine:
-        namespace = namespace or engine.run(access.namespace())
-        found = [one for one in engine.run(access.namespace_members()) if one.namespace == namespace]
-    if as_json:
-        print_json({"namespace": namespace, "members": found})
-        return
-    typer.echo(f"Namespace {visible(namespace)}")
-    columns = ["kind", "name", "added_at", "added_by"]
-    if found:
-        print_table(columns, [[getattr(one, column) for column in columns] for one in found])
-    else:
-        typer.echo("Only the login of the same name uses it.", err=True)
+    namespace = namespace or engine.run(access.namespace())
+    found = [one for one in engine.run(access.namespace_members()) if one.namespace == namespace]
+    alone = Note("Only the login of the same name uses it.")
+    members = table(found, "kind name added_at added_by") if found else alone
+    return Report({"namespace": namespace, "members": found}, f"Namespace {visible(namespace)}", members)
 
 
-@commands.command()
 def add(
+    engine: Engine,
     login: LoginArgument,
     namespace: Annotated[
         str, typer.Argument(metavar="NAMESPACE", help="Name of another login, or a new name.")
     ],
-    *,
     reason: Reason = None,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Let a login use a namespace from now on. Tasks that it already enqueued keep their namespace."""
-    with _owner_hint(), connected(database_url) as engine:
+    with _owner_hint():
         changed = engine.run(access.add_to_namespace(login, namespace, reason))
-    if as_json:
-        print_json({"login": login, "namespace": namespace, "changed": changed})
-    else:
-        verb = "now uses" if changed else "already uses"
-        typer.echo(f"Login {visible(login)} {verb} namespace {visible(namespace)}.")
+    return change(
+        changed,
+        f"Login {visible(login)} now uses namespace {visible(namespace)}.",
+        f"Login {visible(login)} already uses namespace {visible(namespace)}.",
+        login=login,
+        namespace=namespace,
+    )
 
 
-@commands.command()
-def remove(
-    login: LoginArgument, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False
-) -> None:
+def remove(engine: Engine, login: LoginArgument, reason: Reason = None) -> Report:
     """Give a login its own namespace back. Tasks that it already enqueued keep their namespace."""
-    with _owner_hint(), connected(database_url) as engine:
+    with _owner_hint():
         changed = engine.run(access.remove_from_namespace(login, reason))
-    if as_json:
-        print_json({"login": login, "changed": changed})
-    else:
-        typer.echo(f"Login {visible(login)} {'now' if changed else 'already'} uses its own namespace.")
+    return change(
+        changed,
+        f"Login {visible(login)} now uses its own namespace.",
+        f"Login {visible(login)} already uses its own namespace.",
+        login=login,
+    )
 
 
 @contextmanager
@@ -113,9 +93,6 @@ def _owner_hint() -> Iterator[None]:
         ) from None
 
 
-def _described(name: str, members: list[NamespaceMember]) -> dict[str, object]:
-    return {"namespace": name, "logins": _names(members, "login"), "tokens": _names(members, "token")}
-
-
-def _names(members: list[NamespaceMember], kind: str) -> list[str]:
-    return [one.name for one in members if one.kind == kind]
+def _names_of_both_kinds(members: list[NamespaceMember]) -> tuple[list[str], list[str]]:
+    logins = [one.name for one in members if one.kind == "login"]
+    return logins, [one.name for one in members if one.kind == "token"]

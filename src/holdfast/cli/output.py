@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import typer
@@ -15,7 +16,6 @@ from holdfast.errors import HoldfastError, close_to
 from holdfast.serialization.text import visible
 
 MAX_KNOWN = 10
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _COLOURS = {
     "scheduled": "cyan",
@@ -41,7 +41,7 @@ def json_value(value: Any) -> Any:
             return value.astimezone().isoformat()
         case timedelta():
             return value.total_seconds()
-        case UUID():
+        case UUID() | Path():
             return str(value)
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
@@ -105,7 +105,7 @@ def _cell(value: Any) -> Text:
     )
 
 
-def print_lines(lines: Sequence[Text], title: str = "") -> None:
+def print_lines(lines: Iterable[Text], title: str = "") -> None:
     console = Console(markup=False, emoji=False, highlight=False)
     if title:
         console.print(f"\n{title}")

@@ -12,8 +12,9 @@ from rich.progress import Progress
 
 from holdfast.cli.arguments import QueueOption, Reason, SinceOption, TypeOption, duration, resolve_past
 from holdfast.cli.bulk_actions import find_task_ids
-from holdfast.cli.connection import DatabaseUrl, connected
-from holdfast.cli.output import Json, count_of, pretty, print_fields, print_json, print_table
+from holdfast.cli.frame import Json, Yes, add_commands, confirm
+from holdfast.cli.output import count_of, pretty, print_fields
+from holdfast.cli.report import Fields, Note, Report, table
 from holdfast.cli.task_name import NAMES, resolve_task
 from holdfast.cli.tasks import find_task
 from holdfast.engine import Engine, health, leases, tasks
@@ -39,11 +40,12 @@ class ReplayResult:
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(replay)
+    add_commands(app, replay)
 
 
 def replay(
     *,
+    engine: Engine,
     task: Annotated[str | None, typer.Argument(metavar="ID", help=f"The task: {NAMES}.")] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Wait for the result and compare it byte by byte.")
@@ -70,33 +72,29 @@ def replay(
         ),
     ] = "60s",
     reason: Reason = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    database_url: DatabaseUrl = None,
+    yes: Yes = False,
     as_json: Json = False,
-) -> None:
+) -> Report | None:
     """Run a task again as a new task that refers to the original. --verify compares the results."""
     filtered = any(option is not None for option in (status, queue, type_prefix, since))
     if many == (task is not None) or (filtered and not many) or (many and (here or dry_run)):
         raise typer.BadParameter(
             "give the id of a task, or --many and filters; --here and --dry-run need an id"
         )
-    with connected(database_url) as engine:
-        task_id = None if task is None else resolve_task(engine, task)
-        if task_id is not None and here is not None:
-            _run_here(here, find_task(engine, task_id))
-            return
-        if task_id is not None and dry_run:
-            _dry_run(engine, find_task(engine, task_id), as_json)
-            return
-        if task_id is not None:
-            chosen = [task_id]
-        else:
-            matching = TaskFilter(status, queue, type_prefix, resolve_past(engine, since))
-            chosen = list(find_task_ids(engine, matching))
-            if chosen and not yes:
-                typer.confirm(f"Replay {count_of(len(chosen), 'task')}?", abort=True, err=True)
-        replayed = _replay_all(engine, chosen, reason, timeout if verify else None, quiet=as_json or not many)
-    _report(replayed, as_json, many=many)
+    if task is None:
+        matching = TaskFilter(status, queue, type_prefix, resolve_past(engine, since))
+        chosen = list(find_task_ids(engine, matching))
+        if chosen:
+            confirm(f"Replay {count_of(len(chosen), 'task')}?", yes=yes)
+    else:
+        chosen = [resolve_task(engine, task)]
+        if here is not None:
+            _run_here(here, find_task(engine, chosen[0]))
+            return None
+        if dry_run:
+            return _dry_run(engine, find_task(engine, chosen[0]))
+    replayed = _replay_all(engine, chosen, reason, timeout if verify else None, quiet=as_json or not many)
+    return _report(replayed, many=many)
 
 
 def _replay_all(
@@ -176,25 +174,22 @@ def _abbreviated(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"  # noqa: PLR2004 - the maximum length of a shown value
 
 
-def _report(replayed: list[ReplayResult], as_json: bool, *, many: bool) -> None:
-    if as_json:
-        print_json([asdict(one) for one in replayed] if many else asdict(replayed[0]))
-    elif many:
-        print_table(
-            ["task_id", "replay_id", "verdict", "difference"],
-            [(one.task_id, one.replay_id, one.verdict, one.difference) for one in replayed],
-        )
-        same = sum(one.matches for one in replayed)
-        typer.echo(
-            f"Replayed {count_of(len(replayed), 'task')}; {len(replayed) - same} with a different result."
-        )
-    else:
-        print_fields((name, value) for name, value in asdict(replayed[0]).items() if value is not None)
-    if not all(one.matches for one in replayed):
-        raise typer.Exit(1)
+def _report(replayed: list[ReplayResult], *, many: bool) -> Report:
+    code = 0 if all(one.matches for one in replayed) else 1
+    if not many:
+        document = asdict(replayed[0])
+        filled = Fields((name, value) for name, value in document.items() if value is not None)
+        return Report(document, filled, exit_code=code)
+    differing = sum(not one.matches for one in replayed)
+    return Report(
+        replayed,
+        table(replayed, "task_id replay_id verdict difference"),
+        f"Replayed {count_of(len(replayed), 'task')}; {differing} with a different result.",
+        exit_code=code,
+    )
 
 
-def _dry_run(engine: Engine, task: TaskStatus, as_json: bool) -> None:
+def _dry_run(engine: Engine, task: TaskStatus) -> Report:
     """Run in a transaction that is rolled back. What others enqueue meanwhile is still there afterwards."""
     function = task.payload.get("db_function") if isinstance(task.payload, dict) else None
     if task.executor != "db_function" or not isinstance(function, str):
@@ -208,18 +203,13 @@ def _dry_run(engine: Engine, task: TaskStatus, as_json: bool) -> None:
         changed = engine.run(health.changed_tables())
     of_others = {one.task_id for one in engine.run(tasks.task_lines([one.task_id for one in enqueued]))}
     enqueued = [one for one in enqueued if one.task_id not in of_others]
-    if as_json:
-        print_json({"envelope": envelope, "enqueued": enqueued, "recorded": changed})
-        return
-    typer.echo(f"{visible(function)} would return\n{pretty(envelope)}")
-    columns = ["type", "queue", "executor", "run_at", "payload"]
-    print_table(columns, [tuple(getattr(one, name) for name in columns) for one in enqueued], "enqueued")
-    print_table(
-        ["table", "inserted", "updated", "deleted"],
-        [(one.table_name, one.inserted, one.updated, one.deleted) for one in changed],
-        "recorded",
+    return Report(
+        {"envelope": envelope, "enqueued": enqueued, "recorded": changed},
+        f"{visible(function)} would return\n{pretty(envelope)}",
+        table(enqueued, "type queue executor run_at payload").under("enqueued"),
+        table(changed, "table inserted updated deleted", table=lambda one: one.table_name).under("recorded"),
+        Note("\nAll changes were rolled back."),
     )
-    typer.echo("\nAll changes were rolled back.", err=True)
 
 
 def _run_here(application: str, task: TaskStatus) -> None:

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from holdfast.cli.arguments import duration
-from holdfast.cli.connection import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_json, print_table
+from holdfast.cli.frame import add_commands, group
+from holdfast.cli.report import Report, Table, listing
 from holdfast.engine import Engine, retention
 from holdfast.engine.retention import OLDEST, Prunable
 from holdfast.serialization.text import visible
@@ -49,36 +49,26 @@ PrefixOption = Annotated[
     str, typer.Option("--type", metavar="PREFIX", help="Only types that begin with this prefix: billing.")
 ]
 
-commands = typer.Typer(help="Set how long data is kept.", no_args_is_help=True)
-
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(commands, name="retention")
-    app.command()(prune)
+    policies = group(app, "retention", "Set how long data is kept.")
+    add_commands(policies, list=list_policies, set=set_policy, remove=remove_policy)
+    add_commands(app, prune)
 
 
-@commands.command("list")
-def list_policies(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+def list_policies(engine: Engine) -> Report:
     """List the policies. The longest matching prefix applies."""
-    with connected(database_url) as engine:
-        found = engine.run(retention.retention_policies())
-    if as_json:
-        print_json({"policies": found})
-    elif not found:
-        typer.echo("No policies found: all data is kept forever.", err=True)
-    else:
-        columns = ["status", "type_prefix", "keep", "changed_at", "changed_by"]
-        print_table(
-            columns,
-            [
-                [one.status, one.type_prefix, _duration_text(one.keep), one.changed_at, one.changed_by]
-                for one in found
-            ],
-        )
+    return listing(
+        "policies",
+        engine.run(retention.retention_policies()),
+        "status type_prefix keep changed_at changed_by",
+        none="No policies found: all data is kept forever.",
+        keep=lambda one: _duration_text(one.keep),
+    )
 
 
-@commands.command("set")
 def set_policy(
+    engine: Engine,
     status: StatusArgument,
     keep_for: Annotated[
         Any,
@@ -87,61 +77,46 @@ def set_policy(
         ),
     ],
     type_prefix: PrefixOption = "",
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Set how long data is kept. The leader removes expired data every minute."""
     kept = None if keep_for == FOREVER else keep_for
-    with connected(database_url) as engine:
-        engine.run(retention.set_retention(_prunable(status), kept, type_prefix))
-    if as_json:
-        print_json({"status": status, "type_prefix": type_prefix, "keep": kept})
-        return
-    typer.echo(f"Policy for {_subject(status, type_prefix)} set: {_duration_text(kept)}.")
+    engine.run(retention.set_retention(_prunable(status), kept, type_prefix))
+    return Report(
+        {"status": status, "type_prefix": type_prefix, "keep": kept},
+        f"Policy for {_subject(status, type_prefix)} set: {_duration_text(kept)}.",
+    )
 
 
-@commands.command("remove")
-def remove_policy(
-    status: StatusArgument,
-    type_prefix: PrefixOption = "",
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+def remove_policy(engine: Engine, status: StatusArgument, type_prefix: PrefixOption = "") -> Report:
     """Remove a policy. The policy of the next shorter prefix applies then, or data is kept forever."""
-    with connected(database_url) as engine:
-        removed = engine.run(retention.drop_retention(_prunable(status), type_prefix))
-    if as_json:
-        print_json({"status": status, "type_prefix": type_prefix, "removed": removed})
-    else:
-        subject = _subject(status, type_prefix)
-        typer.echo(f"Policy for {subject} removed." if removed else f"There is no policy for {subject}.")
+    removed = engine.run(retention.drop_retention(_prunable(status), type_prefix))
+    subject = _subject(status, type_prefix)
+    return Report(
+        {"status": status, "type_prefix": type_prefix, "removed": removed},
+        f"Policy for {subject} removed." if removed else f"There is no policy for {subject}.",
+    )
 
 
 def prune(
+    engine: Engine,
+    *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count what would be removed, and remove nothing.")
     ] = False,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Remove expired data now. The leader does this every minute anyway."""
     removed: dict[str, int] = dict.fromkeys(RetainedData, 0)
-    console = Console(stderr=True)
-    with (
-        connected(database_url) as engine,
-        Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True
-        ) as progress,
-    ):
+    columns = SpinnerColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         step = progress.add_task("")
         for status in RetainedData:
             for pruned in _steps(engine, _prunable(status), dry_run=dry_run):
                 removed[status] += pruned
                 progress.update(step, description=f"{status}: {removed[status]}")
-    if as_json:
-        print_json({"pruned": removed, "dry_run": dry_run})
-        return
-    print_table(["status", "would be removed" if dry_run else "removed"], removed.items())
+    return Report(
+        {"pruned": removed, "dry_run": dry_run},
+        Table(["status", "would be removed" if dry_run else "removed"], removed.items()),
+    )
 
 
 def _steps(engine: Engine, status: Prunable, *, dry_run: bool) -> Iterator[int]:

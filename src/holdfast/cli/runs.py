@@ -1,6 +1,7 @@
 """holdfast runs: list runs that wait, show the timeline of one, signal it, fork it, check new code."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -11,8 +12,8 @@ from rich.text import Text
 from holdfast.app import App
 from holdfast.cli.app_loader import Application, load_app
 from holdfast.cli.arguments import QueueOption, Reason, TypeOption
-from holdfast.cli.connection import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_json, print_lines, print_table
+from holdfast.cli.frame import add_commands, group
+from holdfast.cli.report import Lines, Note, Report, Table
 from holdfast.cli.task_name import TaskArgument, resolve_task
 from holdfast.engine import Engine, health, steps, tasks
 from holdfast.engine.steps import StepValue, TimelineEntry, UnfinishedRun, WaitingRun
@@ -26,40 +27,27 @@ MAX_CHARACTERS = 10_000
 """Of each value."""
 _STEPS = {"step", "transaction", "sleep", "signal", "children", "first", "since", "child"}
 
-runs = typer.Typer(help="Show, signal, fork and check runs: tasks with steps.", no_args_is_help=True)
-
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(runs, name="runs")
+    runs = group(app, "runs", "Show, signal, fork and check runs: tasks with steps.")
+    add_commands(runs, list=list_runs, show=show_run, signal=signal_run, fork=fork_run, check=check_runs)
 
 
-@runs.command("list")
 def list_runs(
     *,
+    engine: Engine,
     queue: QueueOption = None,
     type_prefix: TypeOption = None,
     limit: Annotated[int, typer.Option(min=1, max=10000, help="Maximum number of rows.")] = 50,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """List suspended runs and what they wait for, and steps that fail; the next that is due comes first."""
-    with connected(database_url) as engine:
-        found = engine.run(steps.waiting_runs(queue, type_prefix, limit))
-        failed = {
-            (one.task_id, one.step): one
-            for one in engine.run(tasks.last_tries(list({one.task_id for one in found})))
-        }
-    if as_json:
-        listed = [asdict(one) | _json_of(failed.get((one.task_id, one.name))) for one in found]
-        print_json({"runs": listed})
-        return
-    if not found:
-        typer.echo("No suspended runs found.", err=True)
-        return
-    print_table(
-        ("task_id", "type", "waits in", "for", "until", "error"),
-        [_line(one, failed.get((one.task_id, one.name))) for one in found],
-    )
+    found = engine.run(steps.waiting_runs(queue, type_prefix, limit))
+    tried = engine.run(tasks.last_tries(list({one.task_id for one in found})))
+    failed = {(one.task_id, one.step): one for one in tried}
+    listed = [asdict(one) | _json_of(failed.get((one.task_id, one.name))) for one in found]
+    rows = [_line(one, failed.get((one.task_id, one.name))) for one in found]
+    shown = Table(("task_id", "type", "waits in", "for", "until", "error"), rows)
+    return Report({"runs": listed}, shown if found else Note("No suspended runs found."))
 
 
 def _line(one: WaitingRun, failed: FailedTry | None) -> tuple[Any, ...]:
@@ -77,135 +65,104 @@ def _json_of(failed: FailedTry | None) -> dict[str, Any]:
     }
 
 
-@runs.command("show")
 def show_run(
+    engine: Engine,
     task: TaskArgument,
     *,
     values: Annotated[
         bool,
         typer.Option("--values", help="Also show the arguments, results and errors that steps have stored."),
     ] = False,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Draw the timeline of a run: attempts, steps, failed tries, signals and waits."""
-    with connected(database_url) as engine:
-        task_id = resolve_task(engine, task)
-        entries = engine.run(steps.run_timeline(task_id))
-        now = engine.run(health.clock())
-        stored = engine.run(steps.step_values(task_id, MAX_CHARACTERS)) if values else []
-        over = {one.name for one in stored}
-        tries = engine.run(tasks.last_tries([task_id])) if values else []
-        failing = [one for one in tries if one.step not in over]
-    if as_json:
-        shown: dict[str, Any] = {"timeline": [asdict(entry) for entry in entries]}
-        if values:
-            shown["steps"] = [asdict(one) for one in stored]
-            shown["failing"] = [asdict(one) for one in failing]
-        print_json(shown)
-        return
-    print_lines(draw(entries, now))
-    if values:
-        _print_values(stored, failing)
+    task_id = resolve_task(engine, task)
+    entries = engine.run(steps.run_timeline(task_id))
+    now = engine.run(health.clock())
+    stored = engine.run(steps.step_values(task_id, MAX_CHARACTERS)) if values else []
+    over = {one.name for one in stored}
+    tries = engine.run(tasks.last_tries([task_id])) if values else []
+    failing = [one for one in tries if one.step not in over]
+    document = {"timeline": entries} | ({"steps": stored, "failing": failing} if values else {})
+    return Report(document, Lines(draw(entries, now)), _value_lines(stored, failing))
 
 
-def _print_values(stored: list[StepValue], failing: list[FailedTry]) -> None:
+def _value_lines(stored: list[StepValue], failing: list[FailedTry]) -> Iterator[str]:
     for one in stored:
-        typer.echo(f"\n{visible(one.name)} ({one.kind})")
+        yield f"\n{visible(one.name)} ({one.kind})"
         if one.arguments is not None:
-            typer.echo(f"  arguments: {visible(one.arguments)}")
+            yield f"  arguments: {visible(one.arguments)}"
         for name, written in (("result", one.result), ("error", one.error)):
             if written is not None:
-                typer.echo(f"  {name}: {visible(written)}{' … (cut)' if one.is_cut else ''}")
+                yield f"  {name}: {visible(written)}{' … (cut)' if one.is_cut else ''}"
     for tried in failing:
-        typer.echo(f"\n{visible(tried.step)} ({tried})")
+        yield f"\n{visible(tried.step)} ({tried})"
         if tried.arguments is not None:
-            typer.echo(f"  arguments: {visible(json.dumps(tried.arguments, ensure_ascii=False))}")
-        typer.echo(f"  error: {visible(tried.message)}")
+            yield f"  arguments: {visible(json.dumps(tried.arguments, ensure_ascii=False))}"
+        yield f"  error: {visible(tried.message)}"
 
 
-@runs.command("signal")
 def signal_run(
+    engine: Engine,
     task: TaskArgument,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the signal.")],
     payload: Annotated[str, typer.Argument(metavar="JSON", help="Payload, as JSON.")] = "null",
     *,
     key: Annotated[str | None, typer.Option(help="A repeated signal with this key is kept once.")] = None,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Send a signal to a run, and print kept, replayed, conflict or ended."""
     try:
         json.loads(payload)
     except ValueError as error:
         raise typer.BadParameter(f"the payload is not JSON: {error}", param_hint="JSON") from None
-    with connected(database_url) as engine:
-        answer = engine.run(steps.signal(resolve_task(engine, task), name, RawJson(payload), key))
-    if as_json:
-        print_json({"signal": answer})
-    else:
-        typer.echo(answer)
-    if answer in ("conflict", "ended"):
-        raise typer.Exit(1)
+    answer = engine.run(steps.signal(resolve_task(engine, task), name, RawJson(payload), key))
+    return Report({"signal": answer}, answer, exit_code=1 if answer in ("conflict", "ended") else 0)
 
 
-@runs.command("fork")
 def fork_run(
+    engine: Engine,
     task: TaskArgument,
     before: Annotated[
-        str | None, typer.Option(metavar="STEP", help="Run again from this step; by default after all.")
+        str | None, typer.Option(metavar="STEP", help="First step to run again. Default: keep all steps.")
     ] = None,
     reason: Reason = None,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Run a task again as a new one that remembers the steps before the given one. Prints its id."""
-    with connected(database_url) as engine:
-        forked = engine.run(steps.fork(resolve_task(engine, task), before, reason))
-    if as_json:
-        print_json({"task_id": str(forked)})
-    else:
-        typer.echo(str(forked))
+    forked = engine.run(steps.fork(resolve_task(engine, task), before, reason))
+    return Report({"task_id": forked}, forked)
 
 
-@runs.command("check")
 def check_runs(
+    engine: Engine,
     application: Application,
     *,
     type_prefix: TypeOption = None,
-    limit: Annotated[int, typer.Option(min=1, max=100000, help="Maximum number of runs, a sample.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, max=100000, help="Check at most this many runs.")] = 1000,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Replay unfinished runs with this code on what they remember, and exit with 1 if one does not fit.
 
     A replay ends at the first step without a memory: no step runs, and nothing is written.
     """
     app = load_app(application)
     types = [name for name in app.handlers if name.startswith(type_prefix or "")]
-    with connected(database_url) as engine, engine.connection.transaction(force_rollback=True):
+    with engine.connection.transaction(force_rollback=True):
         engine.connection.execute("set transaction isolation level repeatable read, read only")
         found = [(run, _check(engine, app, run)) for run in engine.run(steps.unfinished_runs(types, limit))]
     findings = [(run, finding) for run, all_of_it in found for finding in all_of_it]
-    if as_json:
-        listed = [
-            {"task_id": run.task_id, "type": run.type, "is_error": finding.is_error, **asdict(finding)}
-            for run, finding in findings
-        ]
-        print_json({"checked": len(found), "findings": listed})
-    else:
-        if findings:
-            print_table(
-                ("task_id", "type", "level", "problem", "message"),
-                [
-                    (run.task_id, run.type, "error" if one.is_error else "warning", one.problem, one.message)
-                    for run, one in findings
-                ],
-            )
-        typer.echo(f"{len(found)} runs checked, {len(findings)} findings.", err=True)
-    if any(finding.is_error or strict for _, finding in findings):
-        raise typer.Exit(1)
+    listed = [
+        {"task_id": run.task_id, "type": run.type, "is_error": one.is_error, **asdict(one)}
+        for run, one in findings
+    ]
+    rows = [
+        (run.task_id, run.type, "error" if one.is_error else "warning", one.problem, one.message)
+        for run, one in findings
+    ]
+    return Report(
+        {"checked": len(found), "findings": listed},
+        *([Table(("task_id", "type", "level", "problem", "message"), rows)] if rows else []),
+        Note(f"{len(found)} runs checked, {len(findings)} findings."),
+        exit_code=1 if any(one.is_error or strict for _, one in findings) else 0,
+    )
 
 
 def _check(engine: Engine, app: App, run: UnfinishedRun) -> list[Finding]:
@@ -220,14 +177,15 @@ def _check(engine: Engine, app: App, run: UnfinishedRun) -> list[Finding]:
     return replay.run(app.handlers[run.type], {*awaited, *tried})
 
 
-def draw(entries: list[TimelineEntry], now: datetime) -> list[Text]:
+def draw(entries: list[TimelineEntry], now: datetime) -> Iterator[Text]:
     """One line for each entry: a bar from its start to its end on the scale of the whole run."""
     times = [time for entry in entries for time in (entry.started_at, entry.ended_at) if time is not None]
     if not times:
         raise InvalidArgument("the run has no history")
     first, last = min(times), min(max(times), max(now, min(times)))
     span = max((last - first).total_seconds(), 0.001)
-    return [Text.assemble(_bar(entry, first, span, now), "  ", _label(entry, first)) for entry in entries]
+    for entry in entries:
+        yield Text.assemble(_bar(entry, first, span, now), "  ", _label(entry, first))
 
 
 def _bar(entry: TimelineEntry, first: datetime, span: float, now: datetime) -> Text:

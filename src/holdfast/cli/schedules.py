@@ -1,5 +1,6 @@
 """holdfast schedules: manage recurring schedules."""
 
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -8,9 +9,11 @@ from rich.text import Text
 
 from holdfast.cli.app_loader import Application, load_app
 from holdfast.cli.arguments import Reason, document, duration, instant
-from holdfast.cli.connection import DatabaseUrl, connected, run_statement
 from holdfast.cli.enqueue import with_task_options
-from holdfast.cli.output import Json, cell_text, print_fields, print_json, print_table
+from holdfast.cli.frame import add_commands, group
+from holdfast.cli.output import cell_text
+from holdfast.cli.report import Fields, Report, Table, listing, table
+from holdfast.engine import Engine
 from holdfast.engine.enqueue import NewTask
 from holdfast.engine.schedules import (
     CatchUp,
@@ -40,62 +43,88 @@ TASK_OPTIONS = ("queue", "priority", "max_attempts", "timeout", "deadline", "exe
 
 _COLOURS = {"active": "green", "paused": "yellow", "orphaned": "magenta", "broken": "red"}
 
-schedules = typer.Typer(help="Manage recurring schedules.", no_args_is_help=True)
-
 
 def register(app: typer.Typer) -> None:
-    schedules.command()(with_task_options(add, TASK_OPTIONS))
-    app.add_typer(schedules, name="schedules")
+    schedules = group(app, "schedules", "Manage recurring schedules.")
+    added = with_task_options(add, TASK_OPTIONS)
+    add_commands(schedules, list=list_schedules, show=show, apply=apply, pause=pause, resume=resume)
+    add_commands(schedules, remove=remove, run=run, add=added)
 
 
-@schedules.command("list")
-def list_schedules(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+def list_schedules(engine: Engine) -> Report:
     """List schedules and their next times."""
-    found = run_statement(database_url, schedule_status())
-    if as_json:
-        print_json({"schedules": found})
-    elif not found:
-        typer.echo("No schedules found.", err=True)
-    else:
-        print_table(
-            [
-                "name",
-                "namespace",
-                "state",
-                "when",
-                "zone",
-                "next_at",
-                "last_nominal_at",
-                "type",
-                "declared_by",
-                "note",
-            ],
-            [_row(one) for one in found],
-        )
+    return listing(
+        "schedules",
+        engine.run(schedule_status()),
+        "name namespace state when zone next_at last_nominal_at type declared_by note",
+        state=_state,
+        when=lambda one: one.cron or f"every {one.every}",
+        zone=lambda one: one.tz,
+        next_at=_next,
+        note=lambda one: (one.problem or one.pause_reason or "").partition("\n")[0][:80],
+    )
 
 
-@schedules.command()
 def show(
+    engine: Engine,
     name: Name,
     namespace: Namespace = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of events.")] = 20,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Show a schedule and its events."""
-    with connected(database_url) as engine:
-        found = _find(engine.run(schedule_status()), name, namespace)
-        events = engine.run(schedule_events(name, found.namespace, limit))
-    if as_json:
-        print_json({"schedule": found, "events": events})
-        return
+    found = _find(engine.run(schedule_status()), name, namespace)
+    events = engine.run(schedule_events(name, found.namespace, limit))
     fields = {name: getattr(found, name) for name in found.__dataclass_fields__}
-    print_fields((fields | {"state": _state(found)}).items())
-    columns = ["occurred_at", "event_type", "nominal_at", "task_id", "actor", "reason"]
-    print_table(columns, [[getattr(one, column) for column in columns] for one in events], title="events")
+    return Report(
+        {"schedule": found, "events": events},
+        Fields((fields | {"state": _state(found)}).items()),
+        table(events, "occurred_at event_type nominal_at task_id actor reason").under("events"),
+    )
+
+
+@dataclass(frozen=True)
+class Times:
+    """When a schedule runs."""
+
+    cron: Annotated[
+        str | None,
+        typer.Option(metavar="FIELDS", help="When to run, as a cron expression: '0 9 * * mon-fri'"),
+    ] = None
+    tz: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="Time zone of --cron: Europe/Berlin. Default: UTC.")
+    ] = None
+    every: Annotated[
+        timedelta | None,
+        typer.Option(parser=duration, metavar="DURATION", help="Interval between runs: 30s, 5m, 12h"),
+    ] = None
+    anchor: Annotated[
+        datetime | None,
+        typer.Option(
+            parser=instant,
+            metavar="TIME",
+            help="Time from which --every counts. Default: Monday, 2001-01-01T00:00Z.",
+        ),
+    ] = None
+    catch_up: Annotated[
+        CatchUp, typer.Option(help="Which missed runs to make up: none (skip), the latest, or all.")
+    ] = "latest"
+    catch_up_limit: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Maximum number of runs that `--catch-up all` makes up.")
+    ] = 10
+    jitter: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=duration, metavar="DURATION", help="Delay each run randomly, up to this duration."
+        ),
+    ] = None
+    overlap: Annotated[
+        Overlap, typer.Option(help="Whether to skip a run while the previous task is unfinished.")
+    ] = "allow"
 
 
 def add(
+    *,
+    engine: Engine,
     name: Name,
     type_: Annotated[str, typer.Argument(metavar="TYPE", help="Type of the task: billing.close_month")],
     payload: Annotated[
@@ -106,132 +135,52 @@ def add(
             help="Payload of the task: JSON, @file, or - for standard input.",
         ),
     ] = "{}",
-    *,
-    cron: Annotated[
-        str | None,
-        typer.Option(metavar="FIELDS", help="When to run, as a cron expression: '0 9 * * mon-fri'"),
-    ] = None,
-    tz: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="Time zone of --cron: Europe/Berlin. Default: UTC.")
-    ] = None,
-    every: Annotated[
-        timedelta | None,
-        typer.Option(parser=duration, metavar="DURATION", help="Interval between runs: 30s, 5m, 12h"),
-    ] = None,
-    anchor: Annotated[
-        datetime | None,
-        typer.Option(
-            parser=instant, metavar="TIME", help="Time from which --every counts. Default: a Monday."
-        ),
-    ] = None,
-    catch_up: Annotated[
-        CatchUp, typer.Option(help="Which missed runs to make up: none (skip), the latest, or all.")
-    ] = "latest",
-    catch_up_limit: Annotated[
-        int, typer.Option(metavar="NUMBER", help="Maximum number of runs that `--catch-up all` makes up.")
-    ] = 10,
-    jitter: Annotated[
-        timedelta | None,
-        typer.Option(
-            parser=duration, metavar="DURATION", help="Delay each run randomly, up to this duration."
-        ),
-    ] = None,
-    overlap: Annotated[
-        Overlap, typer.Option(help="Whether to skip a run while the previous task is unfinished.")
-    ] = "allow",
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
+    times: Times,
     **options: Any,
-) -> None:
+) -> Report:
     """Add a schedule that is not declared by an application."""
-    schedule = NewSchedule(
-        name=name,
-        task=NewTask(type_, payload, **options),
-        cron=cron,
-        every=every,
-        anchor=anchor,
-        tz=tz,
-        catch_up=catch_up,
-        catch_up_limit=catch_up_limit,
-        jitter=jitter,
-        overlap=overlap,
-    )
+    schedule = NewSchedule(name=name, task=NewTask(type_, payload, **options), **asdict(times))
     try:
-        check_times(schedule, tz)
+        check_times(schedule, times.tz)
     except InvalidArgument as error:
         raise typer.BadParameter(str(error)) from None
-    verdict = run_statement(database_url, add_schedule(schedule))
-    _report(name, as_json, "added" if verdict == "added" else "already exists", verdict=verdict)
+    verdict = engine.run(add_schedule(schedule))
+    return _report(name, "added" if verdict == "added" else "already exists", verdict=verdict)
 
 
-@schedules.command()
-def apply(application: Application, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+def apply(engine: Engine, application: Application) -> Report:
     """Declare the schedules of an application. Requires the role holdfast_client."""
     app = load_app(application)
-    with connected(database_url) as engine:
-        declared = engine.run(declare_schedules(app.name, app.schedules.values()))
-    if as_json:
-        print_json({"schedules": declared})
-    else:
-        print_table(["schedule", "verdict"], [[one.name, one.verdict] for one in declared])
-    if any(one.verdict == "taken" for one in declared):
+    declared = engine.run(declare_schedules(app.name, app.schedules.values()))
+    taken = any(one.verdict == "taken" for one in declared)
+    if taken:
         typer.echo("A schedule marked taken has a name that is already in use: rename it.", err=True)
-        raise typer.Exit(1)
+    rows = [(one.name, one.verdict) for one in declared]
+    return Report({"schedules": declared}, Table(["schedule", "verdict"], rows), exit_code=int(taken))
 
 
-@schedules.command()
-def pause(
-    name: Name,
-    reason: Reason = None,
-    namespace: Namespace = None,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+def pause(engine: Engine, name: Name, reason: Reason = None, namespace: Namespace = None) -> Report:
     """Pause a schedule until it is resumed."""
-    changed = run_statement(database_url, pause_schedule(name, reason, namespace))
-    _report(name, as_json, "paused" if changed else "was already paused", paused=True, changed=changed)
+    changed = engine.run(pause_schedule(name, reason, namespace))
+    return _report(name, "paused" if changed else "was already paused", paused=True, changed=changed)
 
 
-@schedules.command()
-def resume(
-    name: Name,
-    reason: Reason = None,
-    namespace: Namespace = None,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+def resume(engine: Engine, name: Name, reason: Reason = None, namespace: Namespace = None) -> Report:
     """Resume a paused schedule. Runs missed during the pause are not made up."""
-    changed = run_statement(database_url, resume_schedule(name, reason, namespace))
-    _report(name, as_json, "resumed" if changed else "was already active", paused=False, changed=changed)
+    changed = engine.run(resume_schedule(name, reason, namespace))
+    return _report(name, "resumed" if changed else "was already active", paused=False, changed=changed)
 
 
-@schedules.command()
-def remove(
-    name: Name,
-    reason: Reason = None,
-    namespace: Namespace = None,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+def remove(engine: Engine, name: Name, reason: Reason = None, namespace: Namespace = None) -> Report:
     """Remove a schedule. Its tasks remain. A declared schedule returns when it is declared again."""
-    run_statement(database_url, remove_schedule(name, reason, namespace))
-    _report(name, as_json, "removed", removed=True)
+    engine.run(remove_schedule(name, reason, namespace))
+    return _report(name, "removed", removed=True)
 
 
-@schedules.command()
-def run(
-    name: Name,
-    reason: Reason = None,
-    namespace: Namespace = None,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+def run(engine: Engine, name: Name, reason: Reason = None, namespace: Namespace = None) -> Report:
     """Enqueue the task of a schedule now and print its id."""
-    task_id = run_statement(database_url, run_schedule(name, reason, namespace))
-    if as_json:
-        print_json({"schedule": name, "task_id": task_id})
-    else:
-        typer.echo(task_id)
+    task_id = engine.run(run_schedule(name, reason, namespace))
+    return Report({"schedule": name, "task_id": task_id}, task_id)
 
 
 def _find(schedules: list[ScheduleStatus], name: str, namespace: str | None) -> ScheduleStatus:
@@ -248,22 +197,6 @@ def _find(schedules: list[ScheduleStatus], name: str, namespace: str | None) -> 
     return found[0]
 
 
-def _row(schedule: ScheduleStatus) -> list[Any]:
-    note = schedule.problem or schedule.pause_reason
-    return [
-        schedule.name,
-        schedule.namespace,
-        _state(schedule),
-        schedule.cron or f"every {schedule.every}",
-        schedule.tz,
-        _next(schedule),
-        schedule.last_nominal_at,
-        schedule.type,
-        schedule.declared_by,
-        (note or "").partition("\n")[0][:80],
-    ]
-
-
 def _next(schedule: ScheduleStatus) -> str:
     if schedule.state in ("paused", "orphaned"):
         return ""
@@ -276,8 +209,5 @@ def _state(schedule: ScheduleStatus) -> Text:
     return Text(schedule.state, style=_COLOURS[schedule.state])
 
 
-def _report(name: str, as_json: bool, result: str, **fields: Any) -> None:
-    if as_json:
-        print_json({"schedule": name, **fields})
-    else:
-        typer.echo(f"Schedule {visible(name)} {result}.")
+def _report(name: str, result: str, **fields: Any) -> Report:
+    return Report({"schedule": name, **fields}, f"Schedule {visible(name)} {result}.")

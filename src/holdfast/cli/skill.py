@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.frame import add_commands
+from holdfast.cli.report import Report
 from holdfast.errors import ConfigurationError
 
 NAME = "holdfast"
@@ -12,28 +14,29 @@ ABOUT = (
     "Write, test and run durable tasks and workflows with Holdfast (holdfast-pg) on PostgreSQL. Use it when "
     "code imports holdfast, or when work has to survive a crash, run later, run once or wait."
 )
-skill_app = typer.Typer(help="Print a page for coding agents, or install it.", invoke_without_command=True)
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(skill_app, name="skill")
+    about = "Print a page for coding agents, or install it."
+    skills = typer.Typer(name="skill", help=about, invoke_without_command=True)
+    skills.callback()(skill)
+    add_commands(skills, install)
+    app.add_typer(skills)
 
 
-@skill_app.callback()
 def skill(ctx: typer.Context) -> None:
     """Print a page for coding agents: how to write, test and run tasks with this version."""
     if ctx.invoked_subcommand is None:
         typer.echo(skill_text(), nl=False)
 
 
-@skill_app.command()
 def install(
     directory: Annotated[
         Path, typer.Argument(metavar="[DIR]", help="Directory of the skills. Default: .agents/skills.")
     ] = Path(".agents/skills"),
     *,
     force: Annotated[bool, typer.Option("--force", help="Replace a file with other contents.")] = False,
-) -> None:
+) -> Report:
     """Write the page to DIR/holdfast/SKILL.md."""
     path, text = directory / NAME / "SKILL.md", skill_text()
     try:
@@ -43,7 +46,7 @@ def install(
         path.write_text(text, encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be written: {error}") from error
-    typer.echo(f"Wrote {path}")
+    return Report({"path": path}, f"Wrote {path}")
 
 
 def skill_text() -> str:

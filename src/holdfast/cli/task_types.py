@@ -7,39 +7,30 @@ from typing import Any
 import typer
 
 from holdfast.cli.app_loader import Application, load_app
-from holdfast.cli.output import Json, print_json, print_table
+from holdfast.cli.frame import add_commands
+from holdfast.cli.report import Note, Report, table
 from holdfast.handler import Handler
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(tasks)
+    add_commands(app, tasks)
 
 
-def tasks(application: Application, *, as_json: Json = False) -> None:
+def tasks(application: Application) -> Report:
     """List the task types of an application. --json adds the schemas of their arguments and results."""
     app = load_app(application)
-    if as_json:
-        print_json(app.schema())
-        return
     handlers = sorted(app.handlers.values(), key=lambda handler: handler.type)
     if not handlers:
-        typer.echo("The application has no tasks.", err=True)
-        return
-    print_table(
-        ["type", "queue", "signature", "max_attempts", "retry", "timeout", "executor"],
-        [
-            (
-                handler.type,
-                handler.queue or _first_segment(handler.type),
-                _signature(handler),
-                handler.max_attempts,
-                repr(handler.retry),
-                None if handler.timeout is None else f"{handler.timeout:g}s",
-                handler.executor,
-            )
-            for handler in handlers
-        ],
+        return Report(app.schema, Note("The application has no tasks."))
+    shown = table(
+        handlers,
+        "type queue signature max_attempts retry timeout executor",
+        queue=lambda handler: handler.queue or _first_segment(handler.type),
+        signature=_signature,
+        retry=lambda handler: repr(handler.retry),
+        timeout=lambda handler: None if handler.timeout is None else f"{handler.timeout:g}s",
     )
+    return Report(app.schema, shown)
 
 
 def _first_segment(task_type: str) -> str:

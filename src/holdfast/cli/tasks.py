@@ -1,6 +1,7 @@
 """holdfast list, show and why: list tasks and inspect one."""
 
 import shlex
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
@@ -18,18 +19,11 @@ from holdfast.cli.arguments import (
     WhereOption,
     resolve_past,
 )
-from holdfast.cli.connection import DatabaseUrl, connected, shard_field, shard_names
-from holdfast.cli.output import (
-    Json,
-    cell_text,
-    pretty,
-    print_fields,
-    print_json,
-    print_table,
-    status_text,
-    warn_of_unknown,
-)
+from holdfast.cli.connection import shard_field, shard_names
+from holdfast.cli.frame import add_commands
+from holdfast.cli.output import cell_text, pretty, status_text, warn_of_unknown
 from holdfast.cli.queues import known_queues
+from holdfast.cli.report import Fields, Note, Report, Table, table
 from holdfast.cli.task_name import TaskArgument, as_id, no_task, resolve_task
 from holdfast.engine import Engine, tasks
 from holdfast.engine import workers as engine_workers
@@ -54,19 +48,17 @@ MESSAGES = "comms."
 Page = tuple[list[TaskStatus], UUID | None]
 """Tasks, and where the next page begins."""
 
-_COLUMNS = ("status", "attempt", "run_at", "queue", "type", "last_error")
 _DOCUMENTS = ("payload", "result", "error", "progress", "metadata")
 
 
 def register(app: typer.Typer) -> None:
-    app.command("list")(list_tasks)
-    app.command()(show)
-    app.command()(why)
+    add_commands(app, list=list_tasks, show=show, why=why)
 
 
 def list_tasks(
     context: typer.Context,
     *,
+    engine: Engine,
     status: Annotated[Status | None, typer.Option(help="Only tasks with this status.")] = None,
     queue: QueueOption = None,
     type_prefix: TypeOption = None,
@@ -82,28 +74,27 @@ def list_tasks(
     show_all: Annotated[
         bool, typer.Option("--all", help="Also list tasks of messages (comms.*), which filters do not hide.")
     ] = False,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """List tasks, newest first, a page at a time."""
-    with connected(database_url) as engine:
-        since_time = resolve_past(engine, since)
-        matching = TaskFilter(status, queue, type_prefix, since_time, spec, search, error, where)
-        older_than = None if before is None else as_id(before) or resolve_task(engine, before)
-        listing = (
-            _search if show_all or matching != TaskFilter(since=since_time) else _search_without_messages
-        )
-        page, following = listing(engine, matching, older_than, limit)
-        shards = shard_names(engine)
-        if not page:
-            _warn_of_unknown(engine, queue, type_prefix)
-    if as_json:
-        shown = [{**asdict(task), **shard_field(task.task_id, shards)} for task in page]
-        print_json({"tasks": shown, "next_before": following})
-        return
-    _print_page(page, shards)
-    if following:
-        typer.echo(f"\nNext page: {_next_command(context, following)}", err=True)
+    since_time = resolve_past(engine, since)
+    matching = TaskFilter(status, queue, type_prefix, since_time, spec, search, error, where)
+    older_than = None if before is None else as_id(before) or resolve_task(engine, before)
+    with_messages = show_all or matching != TaskFilter(since=since_time)
+    listing = _search if with_messages else _search_without_messages
+    page, following = listing(engine, matching, older_than, limit)
+    shards = shard_names(engine)
+    if not page:
+        _warn_of_unknown(engine, queue, type_prefix)
+
+    def document() -> dict[str, Any]:
+        listed = [{**asdict(task), **shard_field(task.task_id, shards)} for task in page]
+        return {"tasks": listed, "next_before": following}
+
+    return Report(
+        document,
+        _page_table(page, shards) if page else Note("No tasks found."),
+        *([Note(f"\nNext page: {_next_command(context, following)}")] if following else []),
+    )
 
 
 def _search(engine: Engine, matching: TaskFilter, before: UUID | None, limit: int) -> Page:
@@ -139,25 +130,14 @@ def _warn_of_unknown(engine: Engine, queue: str | None, type_prefix: str | None)
             warn_of_unknown("queue", queue, known_queues(engine))
 
 
-def _print_page(page: list[TaskStatus], shards: list[str]) -> None:
-    if not page:
-        typer.echo("No tasks found.", err=True)
-        return
-    print_table(
-        ["task_id", *(["shard"] if shards else []), *_COLUMNS],
-        [
-            (
-                task.task_id,
-                *shard_field(task.task_id, shards).values(),
-                status_text(task.status, task.deleted_at),
-                f"{task.attempt}/{task.max_attempts}",
-                task.run_at,
-                task.queue,
-                task.type,
-                (task.last_error or "").partition("\n")[0][:80],
-            )
-            for task in page
-        ],
+def _page_table(page: list[TaskStatus], shards: list[str]) -> Table:
+    return table(
+        page,
+        "task_id shard status attempt run_at queue type last_error",
+        shard=lambda task: shard_field(task.task_id, shards).get("shard"),
+        status=lambda task: status_text(task.status, task.deleted_at),
+        attempt=lambda task: f"{task.attempt}/{task.max_attempts}",
+        last_error=lambda task: (task.last_error or "").partition("\n")[0][:80],
     )
 
 
@@ -190,50 +170,44 @@ def _since_argument(since: Any) -> str:
 
 
 def show(
+    engine: Engine,
     task: TaskArgument,
     *,
     provenance: Annotated[
         bool,
         typer.Option("--provenance", help="Also show what its workers ran with: versions, commit, host."),
     ] = False,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Show a task: its fields, events, errors and deliveries."""
-    with connected(database_url) as engine:
-        task_id = resolve_task(engine, task)
-        found = find_task(engine, task_id)
-        events = engine.run(tasks.task_events(task_id))
-        errors = engine.run(tasks.task_errors(task_id))
-        deliveries = engine.run(task_deliveries(task_id))
-        workers = sorted({event.worker_id for event in events if event.worker_id is not None})
-        ran_with = engine.run(engine_workers.provenance(workers)) if provenance else []
-        shard = shard_field(task_id, shard_names(engine))
-    if as_json:
-        extra = {**shard, **({"provenance": ran_with} if provenance else {})}
-        print_json({**asdict(found), "events": events, "errors": errors, "deliveries": deliveries, **extra})
-        return
-    _print_task(found, shard)
-    _print_history(events, errors)
-    _print_deliveries(deliveries)
-    for one in ran_with:
-        typer.echo(f"\n{visible(one.worker_id)} ran with\n{pretty(one.environment)}")
+    task_id = resolve_task(engine, task)
+    found = find_task(engine, task_id)
+    events = engine.run(tasks.task_events(task_id))
+    errors = engine.run(tasks.task_errors(task_id))
+    deliveries = engine.run(task_deliveries(task_id))
+    workers = sorted({event.worker_id for event in events if event.worker_id is not None})
+    ran_with = engine.run(engine_workers.provenance(workers)) if provenance else []
+    shard = shard_field(task_id, shard_names(engine))
+    extra = {**shard, **({"provenance": ran_with} if provenance else {})}
+    return Report(
+        {**asdict(found), "events": events, "errors": errors, "deliveries": deliveries, **extra},
+        _task_parts(found, shard),
+        _history_parts(events, errors),
+        _delivery_parts(deliveries),
+        (f"\n{visible(one.worker_id)} ran with\n{pretty(one.environment)}" for one in ran_with),
+    )
 
 
-def why(task: TaskArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+def why(engine: Engine, task: TaskArgument) -> Report:
     """Explain why a task is not running."""
-    with connected(database_url) as engine:
-        task_id = resolve_task(engine, task)
-        status = find_task(engine, task_id).status
-        explanation = engine.run(tasks.explain(task_id))
-    if as_json:
-        print_json({"task_id": task_id, "status": status, **asdict(explanation)})
-    else:
-        typer.echo(visible(explanation.why))
-        if explanation.error is not None:
-            typer.echo(f"Latest error: {visible(explanation.error)}")
-        if explanation.advice is not None:
-            typer.echo("\n".join(visible(line) for line in explanation.advice.split("\n")))
+    task_id = resolve_task(engine, task)
+    status = find_task(engine, task_id).status
+    explanation = engine.run(tasks.explain(task_id))
+    shown = [visible(explanation.why)]
+    if explanation.error is not None:
+        shown.append(f"Latest error: {visible(explanation.error)}")
+    if explanation.advice is not None:
+        shown += [visible(line) for line in explanation.advice.split("\n")]
+    return Report({"task_id": task_id, "status": status, **asdict(explanation)}, *shown)
 
 
 def find_task(engine: Engine, task_id: UUID) -> TaskStatus:
@@ -243,35 +217,24 @@ def find_task(engine: Engine, task_id: UUID) -> TaskStatus:
     return found
 
 
-def _print_task(task: TaskStatus, shard: dict[str, str]) -> None:
+def _task_parts(task: TaskStatus, shard: dict[str, str]) -> Iterator[Any]:
     values = asdict(task)
     shown: dict[str, Any] = {
         name: value for name, value in values.items() if name not in _DOCUMENTS and value is not None
     }
-    print_fields((shown | shard | {"status": status_text(task.status, task.deleted_at)}).items())
+    yield Fields((shown | shard | {"status": status_text(task.status, task.deleted_at)}).items())
     for name in _DOCUMENTS:
         if values[name] is not None or name == "payload":
-            typer.echo(f"\n{name}\n{pretty(values[name])}")
+            yield f"\n{name}\n{pretty(values[name])}"
 
 
-def _print_history(events: list[TaskEvent], errors: list[TaskError]) -> None:
-    print_table(
-        ["occurred_at", "event_type", "attempt", "worker_id", "actor", "reason", "data"],
-        [(e.occurred_at, e.event_type, e.attempt, e.worker_id, e.actor, e.reason, e.data) for e in events],
-        title="events",
-    )
-    older = tasks.older_than(events)
-    if older is not None:
-        typer.echo(f"These are the last {tasks.MAX_EVENTS} events. Older ones: queues.task_event", err=True)
+def _history_parts(events: list[TaskEvent], errors: list[TaskError]) -> Iterator[Any]:
+    yield table(events, "occurred_at event_type attempt worker_id actor reason data").under("events")
+    if tasks.older_than(events) is not None:
+        yield Note(f"These are the last {tasks.MAX_EVENTS} events. Older ones: queues.task_event")
     if errors:
-        print_table(
-            ["occurred_at", "attempt", "step", "kind", "message", "worker_id", "retry_at"],
-            [
-                (e.occurred_at, e.attempt, _step_of(e), e.kind, e.message, e.worker_id, e.retry_at)
-                for e in errors
-            ],
-            title="errors",
-        )
+        columns = "occurred_at attempt step kind message worker_id retry_at"
+        yield table(errors, columns, step=_step_of).under("errors")
 
 
 def _step_of(error: TaskError) -> str | None:
@@ -281,31 +244,7 @@ def _step_of(error: TaskError) -> str | None:
     return f"{error.step} {error.step_try}{'' if error.step_tries is None else f'/{error.step_tries}'}"
 
 
-def _print_deliveries(deliveries: list[DeliveryStatus]) -> None:
+def _delivery_parts(deliveries: list[DeliveryStatus]) -> Iterator[Any]:
     if deliveries:
-        print_table(
-            [
-                "occurred_at",
-                "event_type",
-                "subscription",
-                "status",
-                "attempt",
-                "settled_at",
-                "due_at",
-                "last_error",
-            ],
-            [
-                (
-                    d.occurred_at,
-                    d.event_type,
-                    d.subscription,
-                    d.status,
-                    d.attempt,
-                    d.settled_at,
-                    d.due_at,
-                    d.last_error,
-                )
-                for d in deliveries
-            ],
-            title="deliveries",
-        )
+        columns = "occurred_at event_type subscription status attempt settled_at due_at last_error"
+        yield table(deliveries, columns).under("deliveries")

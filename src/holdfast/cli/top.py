@@ -17,10 +17,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.cli.connection import DatabaseUrl, connected
+from holdfast.cli.frame import Json, add_commands
 from holdfast.cli.health import level_text, worst_level
-from holdfast.cli.output import Json, print_json, table_lines
-from holdfast.cli.workers import running_text, state_text
+from holdfast.cli.output import table_lines
+from holdfast.cli.report import Report
+from holdfast.cli.workers import running_text, serves_text, state_text
 from holdfast.engine import Engine, activity, health, queues, workers
 from holdfast.engine.activity import ActivityCount
 from holdfast.engine.health import HealthLine
@@ -56,24 +57,23 @@ class Rates:
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(top)
+    add_commands(app, top)
 
 
 def top(
     *,
+    engine: Engine,
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
     interval: Annotated[
         float, typer.Option(min=0.2, max=60, metavar="SECONDS", help="Refresh interval.")
     ] = INTERVAL_SECONDS,
-    database_url: DatabaseUrl = None,
     as_json: Json = False,
-) -> None:
+) -> Report | None:
     """Show a live view of queues, rates, workers and problems. Press q to quit."""
-    with connected(database_url) as engine:
-        if as_json or once or not sys.stdout.isatty():
-            _once(engine, interval, as_json=as_json)
-        else:
-            _live(engine, interval)
+    if as_json or once or not sys.stdout.isatty():
+        return _once(engine, interval)
+    _live(engine, interval)
+    return None
 
 
 def rates_between(before: ActivityCount, after: ActivityCount) -> Rates:
@@ -98,16 +98,15 @@ def _take_snapshot(engine: Engine) -> Snapshot:
     )
 
 
-def _once(engine: Engine, interval: float, *, as_json: bool) -> None:
+def _once(engine: Engine, interval: float) -> Report:
     before = engine.run(activity.count_activity())
     time.sleep(interval)
     snapshot = _take_snapshot(engine)
     rates = rates_between(before, snapshot.counted)
-    if as_json:
-        document = {"queues": snapshot.queues, "workers": snapshot.workers, "health": snapshot.health}
-        print_json({"counted_at": snapshot.counted.counted_at, "rates": rates, **document})
-    else:
-        Console(markup=False, emoji=False, highlight=False).print(_frame(snapshot, rates), soft_wrap=True)
+    document = {"queues": snapshot.queues, "workers": snapshot.workers, "health": snapshot.health}
+    return Report(
+        {"counted_at": snapshot.counted.counted_at, "rates": rates, **document}, _frame(snapshot, rates)
+    )
 
 
 def _live(engine: Engine, interval: float) -> None:
@@ -204,7 +203,7 @@ def _workers(snapshot: Snapshot) -> list[Text]:
         [
             worker.worker_id,
             running_text(worker),
-            ", ".join([*worker.queues, *(f"{prefix}…" for prefix in worker.type_prefixes)]),
+            serves_text(worker),
             _ago(worker.last_heartbeat, snapshot.counted.counted_at),
             _state(worker),
         ]

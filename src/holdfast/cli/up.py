@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.connection import DatabaseUrl
+from holdfast.cli.frame import add_commands
 from holdfast.cli.local_processes import Part
 from holdfast.cli.local_stack import (
     GRACE_SECONDS,
@@ -19,15 +20,15 @@ from holdfast.cli.local_stack import (
     short,
     until_stopped,
 )
+from holdfast.cli.setting_options import Text, TlsKey
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings
 
-# Plain text: the settings validate the values and name the variable in errors.
-Port = Annotated[str | None, typer.Option(metavar="PORT", help="Port on this machine; 0 chooses a free one.")]
+Port = Annotated[Text, typer.Option(metavar="PORT", help="Port on this machine; 0 chooses a free one.")]
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(up)
+    add_commands(app, up)
 
 
 def up(
@@ -38,9 +39,7 @@ def up(
         typer.Option("--tls/--no-tls", help="Serve TLS. Without --tls-cert, a certificate is generated."),
     ] = True,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate chain to use.")] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Private key of the certificate.")
-    ] = None,
+    tls_key: TlsKey = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Run PostgreSQL, a worker, a dispatcher, the dashboard and an example application until Ctrl-C."""

@@ -3,6 +3,7 @@
 from planted.bugs import (
     calls,
     claims,
+    commands,
     joins,
     leases,
     pages,
@@ -28,4 +29,5 @@ BUGS = [
     *joins.BUGS,
     *shards.BUGS,
     *pages.BUGS,
+    *commands.BUGS,
 ]
