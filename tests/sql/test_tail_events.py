@@ -130,8 +130,8 @@ def test_a_reader_goes_on_after_a_restore_into_a_new_cluster(db: Database, tmp_p
                 pass
             last = emit(conn)
             place = next(row for row in _tail(conn) if row["event_id"] == last)
-            dumped = [tools / "pg_dump", "--no-toast-compression", "--file", dump, db.dsn]
-            subprocess.run(dumped, check=True)
+            dump_it = [str(tools / "pg_dump"), "--no-toast-compression", "--file", str(dump), db.dsn]
+            subprocess.run(dump_it, check=True)
             psql = [
                 str(tools / "psql"),
                 "--quiet",
