@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 Settings = Mapping[str, Any]
 Runtime = Literal["own", "python", "node"]
+DRIVERS = ("asyncpg", "psycopg")
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Peer:
     settings: Settings = field(default_factory=dict)
     idle_settings: Settings = field(default_factory=dict)
     bulk: bool = True
+    drivers: tuple[str, ...] = ()
+    """Those that its producers can use, where they are compared with ours over the same ones."""
     jobs: int = 60_000
     """How many a drain gets: some seconds of work, so a slow one gets fewer."""
     singles: int = 5_000
@@ -45,6 +48,7 @@ HOLDFAST = Peer(
     unfinished="select (select count(*) from queues.ready) + (select count(*) from queues.lease)",
     finished="select count(*) from queues.outcome where status = 'succeeded'",
     settings={"concurrency": 1000},
+    drivers=DRIVERS,
     hold="select queues.pause('bench')",
     release="select queues.resume('bench')",
 )
@@ -56,10 +60,16 @@ PEERS = (
     Peer(
         "pgqueuer",
         "python",
-        packages=("pgqueuer[asyncpg]==1.6.0", "asyncpg==0.32.0", "uvloop==0.23.0"),
+        packages=(
+            "pgqueuer[asyncpg]==1.6.0",
+            "asyncpg==0.32.0",
+            "psycopg[binary]==3.3.8",
+            "uvloop==0.23.0",
+        ),
         unfinished="select count(*) from pgqueuer",
         finished="select count(*) from pgqueuer_log where status = 'successful'",
         settings={"batch_size": 1000},
+        drivers=DRIVERS,
         hold="create table held as select * from pgqueuer; truncate pgqueuer",
         release="insert into pgqueuer overriding system value select * from held",
     ),

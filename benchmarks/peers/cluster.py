@@ -56,10 +56,14 @@ class Cluster:
         with self.connect("postgres") as connection:
             return wal_position(connection)
 
-    def cpu_seconds(self) -> float:
+    @property
+    def postmaster(self) -> int:
         postmaster = self.server.status().pid
         assert postmaster is not None, "the server is gone"
-        return processes.cpu_seconds([postmaster])
+        return postmaster
+
+    def cpu_seconds(self) -> float:
+        return processes.cpu_seconds([self.postmaster])
 
 
 def number(connection: Connection, query: str) -> int:

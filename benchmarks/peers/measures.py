@@ -42,6 +42,22 @@ def enqueue_many(contender: Contender, scale: float) -> Values:
     return _enqueue(contender, "many", scaled(contender.peer.jobs, scale)) if contender.peer.bulk else {}
 
 
+def enqueue_by_driver(contender: Contender, scale: float) -> Values:
+    """One by one over each driver: then what differs is the code of each and the work of the server."""
+    count, found = scaled(contender.peer.singles, scale), {}
+    for driver in contender.peer.drivers:
+        order = {"count": count, "first": FIRST, "warm_up": FIRST, "server": contender.cluster.postmaster}
+        with contender.database() as database:
+            used = contender.ask(database, "enqueue", mode="one", driver=driver, **order)
+            _expect_unfinished(contender, database, FIRST + count)
+        found |= {
+            f"{driver}_per_second": count / used["seconds"],
+            f"{driver}_caller_micros": used["caller"] / count * 1e6,
+            f"{driver}_server_micros": used["server"] / count * 1e6,
+        }
+    return found
+
+
 def enqueue_concurrently(contender: Contender, scale: float) -> Values:
     """A hundred at a time in one process; the database is asked whether all have arrived."""
     count = scaled(contender.peer.singles * 10, scale)
@@ -161,12 +177,14 @@ def _percentiles(values: list[float]) -> Values:
 EVERYONE: dict[str, Measure] = {
     "enqueue_one": enqueue_one,
     "enqueue_many": enqueue_many,
+    "enqueue_by_driver": enqueue_by_driver,
     "drain_1": drain_alone,
     "drain_2": drain_together,
     **{f"fleet_{number}": partial(fleet, processes=number) for number in FLEETS},
     "latency": latency,
 }
-"""Of every contender; fleets, of those whose backlog can be held back. The floor only enqueues."""
+"""Of every contender; fleets, of those whose backlog can be held back, and drivers, of those that name some.
+The floor only enqueues."""
 
 AGAINST_THE_FLOOR: dict[str, Measure] = {"documents": documents}
 """Of Holdfast and the floor."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks import costs, sections
 from benchmarks.peers import charts, targets
-from benchmarks.peers.catalog import EVERYONE, FLOOR, HOLDFAST
+from benchmarks.peers.catalog import DRIVERS, EVERYONE, FLOOR, HOLDFAST
 from benchmarks.peers.measures import FLEETS
 from benchmarks.peers.report import COLUMNS, cell, figure
 from benchmarks.peers.results import Record, Results
@@ -75,6 +75,7 @@ def _page(figures: Figures, results: Results) -> Iterator[str]:
     yield from _table(["", "ratio"], [[each["what"], f"{each['value']:.2f}"] for each in floor])
     yield from ("", "## Where the time and the log go", "")
     yield from _time(results)
+    yield from _drivers(results)
     if "costs" in figures:
         yield from ("", *costs.lines(figures["costs"]))
     yield from ("", "## As work grows", "")
@@ -94,6 +95,26 @@ def _time(results: Results) -> Iterator[str]:
         f"In a drain a task that does nothing takes {1e6 / rate:.0f} µs. In that time the worker's process "
         f"computes for {worker:.0f} µs and the whole server for {server:.0f} µs, beside each other."
     )
+
+
+def _drivers(results: Results) -> Iterator[str]:
+    """Those that were measured with each driver."""
+    figures = ("per_second", "caller_micros", "server_micros")
+    columns = {
+        f"{driver}, {unit}": (f"enqueue_by_driver.{driver}_{name}",)
+        for driver in DRIVERS
+        for name, unit in zip(figures, ("/s", "caller µs", "server µs"), strict=True)
+    }
+    rows = [[name, *(cell(results, name, each) for each in columns.values())] for name in results.contenders]
+    measured = [row for row in rows if "-" not in row]
+    if measured:
+        yield ""
+        yield (
+            "Enqueued one by one by one process with the same driver on both sides: jobs a second, and "
+            "microseconds of CPU per job of the caller and of the whole server. Medians over the rounds."
+        )
+        yield ""
+        yield from _table(["", *columns], measured)
 
 
 def _missed(judged: Sequence[targets.Target]) -> Iterator[str]:

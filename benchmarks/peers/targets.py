@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.peers.catalog import PEERS, PYTHON_PEERS
+from benchmarks.peers.catalog import DRIVERS, PEERS, PYTHON_PEERS
 from benchmarks.peers.measures import FLEETS
 from benchmarks.peers.results import Results
 
@@ -63,6 +63,7 @@ def evaluate(
             _rate(results, "enqueue_one", EVERY_PEER, "the best peer", 1.05),
             _rate(results, "enqueue_one", ["floor"], "a plain insert", 0.75),
         ),
+        *(_with_driver(results, driver) for driver in DRIVERS),
         _limits("100 concurrent aenqueue", "x one by one", _concurrent(results), 5.0, 20.0),
         _drain(results, "drain, one process", "drain_1", 1.0, 1.3),
         _drain(results, "drain, two processes", "drain_2", 1.1, 1.4),
@@ -109,6 +110,11 @@ def evaluate(
 def _documents(results: Results, label: str, size: int) -> Target:
     value = _against(results, f"documents.bytes_{size}", ["floor"])
     return _limits(f"bulk enqueue, {label} of JSON", "x the floor", value, 0.95, 1.2)
+
+
+def _with_driver(results: Results, driver: str) -> Target:
+    value = _against(results, f"enqueue_by_driver.{driver}_per_second", ["pgqueuer"])
+    return _limits(f"enqueue one by one, both with {driver}", "x pgqueuer", value, 1.05, 1.2)
 
 
 def _rate(results: Results, measure: str, others: Sequence[str], words: str, factor: float) -> Bar:

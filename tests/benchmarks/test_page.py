@@ -35,6 +35,19 @@ def _figures() -> dict[str, Any]:
         + [
             {"round": 1, "contender": "holdfast", "measure": f"fleet_{n}", "values": drained, "failure": None}
             for n in FLEETS
+        ]
+        + [
+            {
+                "round": 1,
+                "contender": "holdfast",
+                "measure": "enqueue_by_driver",
+                "values": {
+                    f"{driver}_{name}": 2_000.0
+                    for driver in ("asyncpg", "psycopg")
+                    for name in ("per_second", "caller_micros", "server_micros")
+                },
+                "failure": None,
+            }
         ],
         "engine": [
             _ratio("drain", "1 KB payload, claimed and finished", 1.07),
@@ -82,6 +95,8 @@ def test_a_page_and_its_charts_are_made_of_figures(tmp_path: Path) -> None:
     assert "| claim | Heap INSERT | lease | 1.00 | 125 |" in text
     assert "| 1,000 | 1,000 | 2.5 |" in text
     assert "| holdfast | 20,000 | 21.5 + 30.0 | 20,000 | 21.5 + 30.0 | 20,000 | 21.5 + 30.0 |" in text
+    assert "|  | asyncpg, /s | asyncpg, caller µs | asyncpg, server µs |" in text
+    assert f"| holdfast{' | 2,000' * 6} |" in text
     charts = sorted((tmp_path / "charts").iterdir())
     assert [chart.name for chart in charts] == ["backlog.svg", "drain.svg", "payloads.svg", "workers.svg"]
     for chart in charts:

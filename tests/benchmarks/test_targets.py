@@ -59,6 +59,19 @@ def test_a_handler_that_starts_before_its_enqueue_returns_is_no_division_by_zero
     assert _target(results, "commit → handler start, p50").must.value == 1.0
 
 
+def test_an_enqueue_is_compared_with_pgqueuer_over_the_same_driver() -> None:
+    results = _results(
+        holdfast=[
+            {"enqueue_by_driver.asyncpg_per_second": 220.0, "enqueue_by_driver.psycopg_per_second": 90.0}
+        ],
+        pgqueuer=[
+            {"enqueue_by_driver.asyncpg_per_second": 200.0, "enqueue_by_driver.psycopg_per_second": 100.0}
+        ],
+    )
+    assert _target(results, "enqueue one by one, both with asyncpg").must.verdict == "met"
+    assert _target(results, "enqueue one by one, both with psycopg").must.verdict == "MISSED"
+
+
 def test_documents_are_compared_with_the_floor_of_their_size() -> None:
     results = _results(holdfast=[{"documents.bytes_10000": 95.0}], floor=[{"documents.bytes_10000": 100.0}])
     target = _target(results, "bulk enqueue, 10 KB of JSON")

@@ -112,6 +112,25 @@ def test_one_function_waits_for_the_row_of_a_task(admin: Connection) -> None:
     assert waiting == {"lock_task", "park", "revive_children", "revive_dependants"}
 
 
+def test_all_that_change_what_a_route_is_made_of_make_routes_invalid(admin: Connection) -> None:
+    changes = r"\b(insert into|update|delete from) queues\.(task_type|namespace_login)\b"
+    changing = {
+        row["name"]: _statements(row["body"])
+        for row in our_functions(admin)
+        if re.search(changes, _statements(row["body"]))
+    }
+
+    assert changing.keys() == {
+        "register_types",
+        "add_to_namespace",
+        "remove_from_namespace",
+        "take_shard_settings",
+    }
+    for name, body in changing.items():
+        *_, last = re.finditer(changes, body)
+        assert "queues.renew_routes()" in body[last.end() :], name
+
+
 def test_only_these_functions_open_a_subtransaction(admin: Connection) -> None:
     catching = {
         row["name"]
@@ -120,6 +139,13 @@ def test_only_these_functions_open_a_subtransaction(admin: Connection) -> None:
     }
 
     # One act of a person may be refused among many, and one schedule of a batch; PostgreSQL 15 cannot check a
-    # JSON path otherwise; what a function of a process has prepared stays after an error; and a large claim
-    # does without its turn if that takes too long.
-    assert catching == {"act_on_tasks", "check_search", "decide_schedules", "call_checked", "hold_lanes"}
+    # JSON path otherwise; what a function of a process has prepared stays after an error; a large claim does
+    # without its turn if that takes too long; and a lock of a table ends with the block that took it.
+    assert catching == {
+        "act_on_tasks",
+        "check_search",
+        "decide_schedules",
+        "call_checked",
+        "hold_lanes",
+        "add_route",
+    }

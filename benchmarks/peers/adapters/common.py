@@ -1,8 +1,9 @@
 """What an adapter has in common with the others. Runs in each peer's environment: only the standard library.
 
     install
-    enqueue    {"mode": "one" or "many", "count": …, "first": 0, "batch": 1000, "bytes": 0} prints {"seconds"}
-    concurrent {"count": …, "width": 100}                                        prints {"seconds": …}
+    enqueue    {"mode": "one" or "many", "count": …, "first": 0, "batch": 1000, "bytes": 0, "driver": name}
+    concurrent {"count": …, "width": 100}
+               both print {"seconds": …, "caller": …}; with {"warm_up": …, "server": pid} also {"server": …}
     trickle    {"count": …, "interval": 0.02}           prints {"called": […], "returned": […]}
     worker     {"slots": path, "count": …, and the settings of the peer}   runs until SIGTERM
 
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.documents import documents
+from benchmarks.peers import processes
 
 URL = os.environ.get("BENCH_DATABASE_URL", "")
 COMMAND = os.environ.get("BENCH_COMMAND", "")
@@ -100,10 +102,25 @@ def _do(called: Any, run: Callable[[Any], Any]) -> None:
         run(called)
 
 
+class _Clock:
+    """Seconds since now, and the CPU seconds of this process and of the server in them."""
+
+    def __init__(self) -> None:
+        self.began = self._now()
+
+    def read(self) -> dict[str, float]:
+        names = ("seconds", "caller", "server")
+        return {name: now - began for name, now, began in zip(names, self._now(), self.began, strict=False)}
+
+    def _now(self) -> tuple[float, ...]:
+        server = (processes.cpu_seconds([ORDER["server"]]),) if "server" in ORDER else ()
+        return (time.perf_counter(), time.process_time(), *server)
+
+
 def _ask(producer: Producer) -> dict[str, Any]:
     if COMMAND == "trickle":
         return _trickle(producer)
-    started = time.perf_counter()
+    clock = _Clock()
     if ORDER["mode"] == "one":
         for seq in _numbers():
             producer.one(seq)
@@ -111,14 +128,16 @@ def _ask(producer: Producer) -> dict[str, Any]:
         assert producer.many is not None
         for seqs in _batches():
             producer.many(seqs)
-    return {"seconds": time.perf_counter() - started}
+    return clock.read()
 
 
 async def _ask_async(opening: AbstractAsyncContextManager[AsyncProducer]) -> dict[str, Any]:
     async with opening as producer:
         if COMMAND == "trickle":
             return await _trickle_async(producer)
-        started = time.perf_counter()
+        for seq in range(ORDER.get("warm_up", 0)):
+            await producer.one(seq)
+        clock = _Clock()
         if COMMAND == "concurrent":
             for seqs in _batches(ORDER["width"]):
                 await asyncio.gather(*(producer.one(seq) for seq in seqs))
@@ -129,7 +148,7 @@ async def _ask_async(opening: AbstractAsyncContextManager[AsyncProducer]) -> dic
             assert producer.many is not None
             for seqs in _batches():
                 await producer.many(seqs)
-        return {"seconds": time.perf_counter() - started}
+        return clock.read()
 
 
 def _trickle(producer: Producer) -> dict[str, Any]:

@@ -9,6 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+import psycopg
+import uvloop
+
 from benchmarks.peers.adapters import common
 from holdfast import App
 from holdfast.engine.health import clock
@@ -91,6 +95,19 @@ async def concurrent_producer() -> AsyncIterator[common.AsyncProducer]:
     app.close()
 
 
+@asynccontextmanager
+async def producer_with(driver: str) -> AsyncIterator[common.AsyncProducer]:
+    """On one connection of this driver, which is the caller's: `tx=`."""
+    connection: Any
+    if driver == "asyncpg":
+        connection = await asyncpg.connect(common.URL)
+    else:
+        connection = await psycopg.AsyncConnection.connect(common.URL, autocommit=True)
+    task = noop.using(tx=connection)
+    yield common.AsyncProducer(lambda seq: task.aenqueue(seq=seq))
+    await connection.close()
+
+
 def install() -> None:
     from holdfast.schema import migrate  # noqa: PLC0415 - a worker does not need it
 
@@ -107,5 +124,9 @@ def worker() -> None:
 
 
 if __name__ == "__main__":
-    opened = concurrent_producer if common.COMMAND == "concurrent" else producer
-    common.main(install=install, producer=opened, worker=worker)
+    driver = common.ORDER.get("driver")
+    if driver is not None:
+        common.main(install=install, producer=lambda: producer_with(driver), worker=worker, run=uvloop.run)
+    else:
+        opened = concurrent_producer if common.COMMAND == "concurrent" else producer
+        common.main(install=install, producer=opened, worker=worker)

@@ -7,9 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 import asyncpg
+import psycopg
 import uvloop
 from pgqueuer import PgQueuer, Queries
-from pgqueuer.db import AsyncpgDriver
+from pgqueuer.db import AsyncpgDriver, PsycopgDriver
 
 from benchmarks.peers.adapters import common
 
@@ -22,8 +23,13 @@ async def install() -> None:
 
 @asynccontextmanager
 async def producer() -> AsyncIterator[common.AsyncProducer]:
-    connection = await asyncpg.connect(common.URL)
-    queries = Queries(AsyncpgDriver(connection))
+    connection: Any
+    if common.ORDER.get("driver") == "psycopg":
+        connection = await psycopg.AsyncConnection.connect(common.URL, autocommit=True)
+        queries = Queries(PsycopgDriver(connection))
+    else:
+        connection = await asyncpg.connect(common.URL)
+        queries = Queries(AsyncpgDriver(connection))
 
     async def one(seq: int) -> None:
         await queries.enqueue("noop", b"%d" % seq)

@@ -206,8 +206,8 @@ BUGS = [
     Bug(
         "idle lanes are never removed",
         "sql/functions/lanes.sql",
-        "  update queues.lane l set leaving = -_transaction_id\n  where",
-        "  update queues.lane l set leaving = -_transaction_id\n  where false and",
+        "  update queues.lane l set leaving = -_transaction_id where l.lane_id = any (_lanes);",
+        "  update queues.lane l set leaving = -_transaction_id where false;",
         "tests/sql/test_lanes.py tests/sql/test_attacks_lanes.py",
     ),
     Bug(

@@ -211,4 +211,39 @@ BUGS = [
         "select true",
         "tests/sql/test_sample.py",
     ),
+    Bug(
+        "a login that joins a namespace goes on in the old one",
+        "sql/functions/access.sql",
+        "  perform queues.renew_routes();\n  insert into queues.access_act (act, occurred_at, actor, reason)\n  values ('namespace_joined'",  # noqa: E501 - a line of SQL
+        "  insert into queues.access_act (act, occurred_at, actor, reason)\n  values ('namespace_joined'",
+        "tests/sql/test_routes.py",
+    ),
+    Bug(
+        "a route is read while somebody changes what it is made of",
+        "sql/functions/routes.sql",
+        "    lock table queues.task_type, queues.namespace_login in share mode nowait;\n",
+        "",
+        "tests/sql/test_routes.py",
+    ),
+    Bug(
+        "a route of an earlier version is used",
+        "sql/functions/enqueue.sql",
+        "      and r.version = pg_sequence_last_value('queues.route_version')\n",
+        "",
+        "tests/sql/test_routes.py",
+    ),
+    Bug(
+        "who has read only a route is no user of its lane",
+        "sql/functions/lanes.sql",
+        "l.relation in ('queues.lane'::regclass, 'queues.route'::regclass)",
+        "l.relation = 'queues.lane'::regclass",
+        "tests/sql/test_routes.py",
+    ),
+    Bug(
+        "a route is added to a lane that is being marked as idle",
+        "sql/functions/routes.sql",
+        "  for key share skip locked;\n",
+        "  ;\n",
+        "tests/sql/test_routes.py",
+    ),
 ]

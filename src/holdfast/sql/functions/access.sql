@@ -365,6 +365,7 @@ begin
     end if;
     return false;
   end if;
+  perform queues.renew_routes();
   insert into queues.access_act (act, occurred_at, actor, reason)
   values ('namespace_joined', _now, queues.actor(),
     left(format('login %s, namespace %s', login, namespace) || coalesce(': ' || reason, ''), 2000));
@@ -388,6 +389,7 @@ begin
   if not found then
     return false;
   end if;
+  perform queues.renew_routes();
   insert into queues.access_act (act, occurred_at, actor, reason)
   values ('namespace_left', queues.clock(), queues.actor(),
     left(format('login %s, namespace %s', login, _former) || coalesce(': ' || reason, ''), 2000));

@@ -5,7 +5,8 @@
 -- waits in a lane. A batch is inserted as a whole or not at all. An idempotency key has at most one task per type and
 -- namespace. Which executors a caller may name depends on which of the inner functions it may execute.
 -- Lock order: unique keys and their tasks (unique_tasks.sql), then idempotency keys by type and key. Nothing else that
--- exists is locked, and lanes are read without a lock: see lanes.sql.
+-- exists is locked, and lanes are read without a lock: see lanes.sql. The first enqueue of a type by a login shares the
+-- row of the lane: see routes.sql.
 -- At the same time: of two transactions with the same key, the second waits until the first ends, and then uses its
 -- task if it asks for the same or, after a rollback, its own. Without keys, none waits for another. Two that need the
 -- same new lane create two, which is harmless. Notifications are sent by the commit, so a worker that is woken finds
@@ -742,6 +743,8 @@ declare
   _payload_text constant text := case when pg_column_size(payload) <= 4096 then payload::text end;
   _durable text;
   _task_id uuid;
+  _missed boolean := false;
+  _route record;
   _namespace text;
   _deadline interval;
   _lane_id bigint;
@@ -764,14 +767,41 @@ begin
   _durable := queues.commit_to_disk();
   _task_id := queues.new_task_id();
 
-  -- One statement for all lookups, because each statement has a cost to start.
-  select coalesce(c.namespace, n.namespace, queues.namespace_of_login(session_user::text)), d.queue, d.priority,
-    d.max_attempts, d.lease, d.deadline
-  into _namespace, queue, priority, max_attempts, lease, _deadline
-  from (select) one
-  left join internal.call c on c.transaction_id = _in_call
-  left join queues.namespace_login n on n.login = session_user::text
-  cross join lateral queues.with_defaults(type, queue, priority, max_attempts, lease, null) d;
+  if _in_call is not null then
+    select c.namespace into _namespace from internal.call c where c.transaction_id = _in_call;
+  end if;
+  -- One row for all that has to be known, because each table has a cost to open.
+  if _read_committed then
+    select r.namespace, r.queue, r.priority, r.max_attempts, r.lease, r.deadline, r.lane_id,
+      exists (select from queues.worker w where w.idle) as idle
+    into _route
+    from queues.route r
+    where r.login = session_user::text and r.type = enqueue_simple.type
+      and r.version = pg_sequence_last_value('queues.route_version')
+    limit 1;
+  end if;
+  if _read_committed and found then
+    if concurrency_key is null and (queue is null or queue = _route.queue)
+      and (priority is null or priority = _route.priority)
+    then
+      _lane_id := _route.lane_id;
+      _idle := _route.idle;
+    end if;
+    _namespace := coalesce(_namespace, _route.namespace);
+    queue := coalesce(queue, _route.queue);
+    priority := coalesce(priority, _route.priority);
+    max_attempts := coalesce(max_attempts, _route.max_attempts);
+    lease := coalesce(lease, _route.lease);
+    _deadline := _route.deadline;
+  else
+    select coalesce(_namespace, n.namespace, queues.namespace_of_login(session_user::text)), d.queue, d.priority,
+      d.max_attempts, d.lease, d.deadline
+    into _namespace, queue, priority, max_attempts, lease, _deadline
+    from (select) one
+    left join queues.namespace_login n on n.login = session_user::text
+    cross join lateral queues.with_defaults(type, queue, priority, max_attempts, lease, null) d;
+    _missed := _read_committed;
+  end if;
   run_at := coalesce(run_at, _now);
 
   if idempotency_key is not null then
@@ -782,7 +812,7 @@ begin
     end if;
   end if;
 
-  if concurrency_key is null and _read_committed then
+  if _lane_id is null and concurrency_key is null and _read_committed then
     select l.lane_id, exists (select from queues.worker w where w.idle) into _lane_id, _idle
     from queues.lane l
     where l.queue = enqueue_simple.queue and l.type = enqueue_simple.type and l.priority = enqueue_simple.priority
@@ -792,6 +822,9 @@ begin
   if _lane_id is null then
     _lane_id := queues.lane_for(queue, type, priority, concurrency_key, _namespace, bounded => true);
     _idle := true;
+  end if;
+  if _missed then
+    perform queues.add_route(type);
   end if;
 
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by,

@@ -235,6 +235,9 @@ begin
     (excluded.queue, excluded.priority, excluded.max_attempts, excluded.timeout, excluded.deadline, excluded.lease,
       excluded.executor, excluded.schema);
   get diagnostics _changed = row_count;
+  if _changed > 0 then
+    perform queues.renew_routes();
+  end if;
 
   if (select count(*) from queues.task_type) > _most then
     raise exception using errcode = 'QF400', message = format('more than %s types would be registered', _most),

@@ -3,9 +3,9 @@
 -- Invariant: the lane of every ready row and lease exists. A lane is removed only when it has neither and no open
 -- transaction can still add a task to it. Two lanes for the same queue, type and priority are allowed: claims read
 -- both.
--- Lock order: an enqueue locks no lane; under stricter isolation than read committed it shares the row, and fails if
--- the lane was removed. tidy_lanes locks lanes, then ready rows that wait for a concurrency key, then leases, all
--- without waiting.
+-- Lock order: an enqueue locks no lane, unless it adds a route to it (routes.sql); under stricter isolation than read
+-- committed it shares the row, and fails if the lane was removed. tidy_lanes locks lanes, then their routes, then ready
+-- rows that wait for a concurrency key, then leases, all without waiting but for another tidy_lanes.
 -- At the same time: an enqueue may use a lane that is being marked as idle. tidy_lanes then sees its transaction id
 -- among those that may know the lane, and keeps the lane until they have ended. Two sessions that need a new lane each
 -- create one, instead of waiting for each other.
@@ -18,10 +18,10 @@
 --
 -- An enqueue reads a lane without locking it, and its task becomes visible only when it commits. But before it reads
 -- the lane, it has a transaction id and a lock on the table, and keeps both until it ends. So a transaction that starts
--- reading after the mark was committed does not find the lane, and those that read before are known by their ids once
--- the mark is visible; the highest of these ids is stored with the lane. When none of them is left, no task can be
--- added to the lane. Under stricter isolation, a transaction may use an old snapshot; then find_lane locks the lane's
--- row.
+-- reading after the mark was committed finds neither the lane nor a route to it, and those that read before are known
+-- by their ids once the mark is visible; the highest of these ids is stored with the lane. When none of them is left,
+-- no task can be added to the lane. Under stricter isolation, a transaction may use an old snapshot; then find_lane
+-- locks the lane's row.
 create or replace function queues.tidy_lanes(max_lanes integer default 10000)
 returns integer
 language plpgsql volatile security definer
@@ -66,16 +66,18 @@ begin
   delete from queues.claim_position p
   where p.lane_id = any (_lanes) and not exists (select from queues.lane l where l.lane_id = p.lane_id);
 
-  update queues.lane l set leaving = -_transaction_id
-  where l.lane_id = any (array(
+  _lanes := array(
     select idle.lane_id from queues.lane idle
     where idle.leaving is null
       and idle.made_at not between
         _now - case when idle.concurrency_key > '' then interval '5 seconds' else interval '1 minute' end and _now
       and not exists (select from queues.ready r where r.lane_id = idle.lane_id)
       and not exists (select from queues.lease e where e.lane_id = idle.lane_id)
-    limit max_lanes for update skip locked));
+    limit max_lanes for update skip locked);
+  update queues.lane l set leaving = -_transaction_id where l.lane_id = any (_lanes);
   get diagnostics _marked = row_count;
+  -- After the lanes are locked, so that it sees the routes of all that had shared them.
+  delete from queues.route r where r.lane_id = any (_lanes);
 
   -- The end of a task does not wait for one that another transaction holds and then does not take after all.
   perform queues.bring_back(array(
@@ -89,11 +91,16 @@ begin
   perform queues.count_running(t.subject, t.name) from queues.task_limit t
   where t.max_running is not null and t.set_at > _now - interval '1 hour';
   delete from queues.lane_hoarder h where not queues.hoards_lanes(h.namespace);
+  -- Last, so that nobody who waits for their rows waits for more.
+  delete from queues.route r
+  where r.route_id in (
+    select old.route_id from queues.route old where old.version < pg_sequence_last_value('queues.route_version')
+    for update skip locked);
   return _removed + _marked;
 end
 $$;
 
--- Returns the ids of open transactions that may have read queues.lane to add a task.
+-- Returns the ids of open transactions that may have read queues.lane, or a route to a lane, to add a task.
 -- Internal: called by tidy_lanes.
 create or replace function queues.users_of_lanes()
 returns bigint[]
@@ -108,7 +115,8 @@ as $$
     from pg_locks l
     join pg_locks x on x.virtualtransaction = l.virtualtransaction and x.locktype = 'transactionid' and x.granted
     -- Prepared transactions have no pid.
-    where l.locktype = 'relation' and l.relation = 'queues.lane'::regclass and l.pid is distinct from pg_backend_pid()
+    where l.locktype = 'relation' and l.relation in ('queues.lane'::regclass, 'queues.route'::regclass)
+      and l.pid is distinct from pg_backend_pid()
       and l.database = (select d.oid from pg_database d where d.datname = current_database())) held
 $$;
 

@@ -88,6 +88,7 @@ begin
   delete from queues.namespace_login;
   insert into queues.namespace_login
   select n.* from jsonb_populate_recordset(null::queues.namespace_login, settings -> 'namespace_login') n;
+  perform queues.renew_routes();
   -- The first shard numbers tokens for all of them.
   delete from queues.access_token;
   insert into queues.access_token overriding system value

@@ -77,6 +77,30 @@ comment on column queues.task_type.schema is
   'JSON schemas of the arguments and the result, for people and for clients that check payloads before they enqueue.';
 comment on column queues.task_type.registered_by is 'The login (session_user) of the worker that declared it last.';
 
+-- What an enqueue without options would look up in three tables, so that it reads one row. Unlogged, because the next
+-- enqueues write it again. There is deliberately no unique key: two transactions that use a type at the same time each
+-- insert a route instead of waiting for one another. See functions/routes.sql.
+create unlogged table queues.route (
+  route_id bigint generated always as identity constraint route_pkey primary key,
+  version bigint not null,
+  lane_id bigint not null,
+  priority integer not null,
+  max_attempts integer not null,
+  lease interval,
+  deadline interval,
+  login text collate "C" not null,
+  type text collate "C" not null,
+  namespace text collate "C" not null,
+  queue text collate "C" not null
+) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+create index route_of_task on queues.route (login, type);
+comment on table queues.route is
+  'For each login and type that were enqueued lately: the namespace, the defaults and the lane of such a task.';
+comment on column queues.route.version is
+  'Valid while it is that of queues.route_version, which grows when a namespace or a declared default changes.';
+create sequence queues.route_version as bigint;
+do $$ begin perform pg_catalog.nextval('queues.route_version'); end $$;
+
 create table queues.executor (
   executor text collate "C" constraint executor_pkey primary key,
   needs_process boolean not null,
