@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.engine.activity import TypeActivity
 from holdfast.http.pages.charts import Chart, Series, chart
-from holdfast.http.pages.render import count, rate, span
+from holdfast.http.pages.render import count, rate
+from holdfast.words.units import span
 
 NOW = datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

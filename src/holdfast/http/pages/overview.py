@@ -15,8 +15,9 @@ from holdfast.http.pages.charts import Chart, Series, Window, chart
 from holdfast.http.pages.health_links import subject_link
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import PageRequest
-from holdfast.http.pages.render import count, rate, span, wall_time
+from holdfast.http.pages.render import count, rate, wall_time
 from holdfast.http.site import read_health
+from holdfast.words.units import span
 
 router = APIRouter()
 

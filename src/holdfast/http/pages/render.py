@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import quote
@@ -16,8 +16,7 @@ from markupsafe import Markup, escape
 
 from holdfast.engine.shards import name_of_shard
 from holdfast.serialization.text import visible
-
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+from holdfast.words.units import size, span
 
 MAX_CHARACTERS = 100_000
 NONE = "\u2013"
@@ -43,23 +42,6 @@ def finalize(value: Any) -> Any:
 def pretty(value: Any) -> str:
     written = json.dumps(value, ensure_ascii=False, indent=2, default=str)
     return written if len(written) <= MAX_CHARACTERS else f"{written[:MAX_CHARACTERS]}\n… (truncated)"
-
-
-def span(value: timedelta | float | None) -> str:
-    """A length of time in one or two units."""
-    if value is None:
-        return NONE
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 10:  # noqa: PLR2004 - one decimal below ten
-        return f"{seconds:.1f} s"
-    parts, left = [], round(seconds)
-    for size, unit in _UNITS:
-        if left >= size:
-            parts.append(f"{left // size} {unit}")
-            left %= size
-    return " ".join(parts[:2])
 
 
 def ago(value: datetime | None, now: datetime | None = None) -> str:
@@ -117,14 +99,6 @@ def _number(value: float) -> str:
     return f"{value:.2f}" if 0 < value < 10 else count(value)  # noqa: PLR2004 - two decimals below ten
 
 
-def size(value: int | None) -> str:
-    """A number of bytes in MiB or GiB."""
-    if value is None:
-        return NONE
-    mebibytes = value / 2**20
-    return f"{mebibytes:.0f} MiB" if mebibytes < 1024 else f"{mebibytes / 1024:.1f} GiB"  # noqa: PLR2004
-
-
 def segment(value: str) -> str:
     """Any text as one path segment."""
     return quote(value, safe="")
@@ -140,14 +114,14 @@ environment = Environment(
 )
 environment.filters |= {
     "pretty": pretty,
-    "span": span,
+    "span": lambda value: NONE if value is None else span(value),
     "ago": ago,
     "age": age,
     "clock": clock,
     "with_times": with_times,
     "count": count,
     "segment": segment,
-    "size": size,
+    "size": lambda value: NONE if value is None else size(value),
     "rate": rate,
     "iso": lambda value: value.astimezone(UTC).isoformat(),
     "merge": lambda one, other: one | other,

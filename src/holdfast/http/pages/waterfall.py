@@ -13,7 +13,8 @@ from uuid import UUID
 
 from holdfast.engine.steps import StepValue, TimelineEntry
 from holdfast.http.pages.charts import round_seconds
-from holdfast.http.pages.render import clock, span
+from holdfast.http.pages.render import clock
+from holdfast.words.units import span
 
 STEPS = ("step", "transaction", "sleep", "signal", "children", "first", "since")
 WAITS = ("sleep", "signal", "children", "first")

@@ -1,0 +1,1 @@
+"""What people read about the codes and facts that the engine returns."""
