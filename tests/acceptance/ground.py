@@ -96,8 +96,8 @@ def wait_until_quiet(conn: Connection, seconds: float = 90) -> None:
     try:
         wait_for("the queue to become empty", lambda: engine.value(conn, rest) == 0, seconds)
     except AssertionError as error:
-        left = """select s.task_id, s.type, s.status, (queues.explain(s.task_id)).why
-            from queues.task_status s where s.finished_at is null limit 20"""
+        left = """select s.task_id, s.type, s.status, e.code, e.facts, e.error
+            from queues.task_status s, queues.explain(s.task_id) e where s.finished_at is null limit 20"""
         error.add_note("\n".join(str(list(row.values())) for row in engine.rows(conn, left)))
         raise
 

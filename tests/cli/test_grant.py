@@ -123,8 +123,10 @@ def test_a_process_without_its_role_ends_with_the_statement(
 def test_a_role_that_lacks_another_makes_health_red(db: Database) -> None:
     admin = db.connect(autocommit=False)
     admin.execute("revoke holdfast_operator from holdfast_owner")
-    found = admin.execute("select level, advice from queues.health() where check_name = 'missing_grant'")
-    assert found.fetchall() == [("red", "Have a DBA run: grant holdfast_operator to holdfast_owner;")]
+    found = admin.execute(
+        "select level, subject, facts from queues.health() where check_name = 'missing_grant'"
+    )
+    assert found.fetchall() == [("red", "holdfast_owner", {"role": "holdfast_operator"})]
     admin.rollback()
 
 

@@ -18,7 +18,7 @@ def test_every_check_is_described() -> None:
 def _checks(source: str) -> set[str]:
     """A line of health begins with its name, or with a choice of names."""
     firsts = re.findall(r"(?:select|row\(|values)\s*\(?'(\w+)',\s", source)
-    chosen = re.findall(r"'(\w+_schedule|delay_\w+|\w+_supervisor)'", source)
+    chosen = re.findall(r"'(\w+_schedule|delay_p\d+|\w+_supervisor|orphaned_process)'", source)
     return {*firsts, *chosen}
 
 

@@ -42,9 +42,19 @@ def test_why_a_task_waits_is_told_without_what_its_receiver_said(
 ) -> None:
     shown = web.client("read").get(f"/v1/tasks/{refused}").json()
     assert shown["why"].endswith("delivery failed.")
-    assert shown["why_error"] == HIDDEN
+    assert [reason["error"] for reason in shown["reasons"]] == [None, HIDDEN]
     page = anna.get(f"/tasks/{refused}").text
     assert (CANARY in page, HIDDEN in page) == (False, True)
+
+
+def test_no_fact_quotes_what_supervisors_and_receivers_said(web: Web, refused: UUID) -> None:
+    del refused
+    with web.database.connect() as conn:
+        assert rows(conn, "select code from queues.health() where facts::text like %s", [f"%{CANARY}%"]) == []
+        told = """select e.code, e.facts, e.error from queues.task_status t, queues.explain(t.task_id) e"""
+        found = rows(conn, told)
+    assert [row for row in found if CANARY in str(row["facts"])] == []
+    assert [row for row in found if CANARY in str(row["error"])]
 
 
 def test_deliveries_are_listed_without_what_their_receiver_said(web: Web, refused: UUID) -> None:

@@ -113,8 +113,8 @@ async def finds_and_mends(client: Client, engine: Engine, failed: UUID) -> None:
     assert (group["tasks"], group["kind"], group["exception"]) == (1, "Boom", "shop.CardDeclined")
     assert group["newest"] == str(failed)
     [why] = rows_of(await said(client, "explain", task_id=str(failed)))
-    assert "failed" in why["explanation"]
-    assert "ignore" not in why["explanation"]
+    assert "failed" in why["message"]
+    assert "ignore" not in why["message"]
     shown = await said(client, "task", task_id=str(failed), reveal=True, reason="ticket 12")
     assert rows_of(shown)[0]["task"]["payload"] == {"note": INJECTION}
     tried = await said(client, "retry", task_id=str(failed), reason="ticket 12")

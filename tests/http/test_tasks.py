@@ -167,7 +167,7 @@ def test_error_messages_are_hidden_until_revealed(
     assert reader.get(f"/v1/tasks/{task_id}/errors", params=asked).status_code == 403
     operator = web.client("operate")
     assert CANARY in operator.get(f"/v1/tasks/{task_id}/errors", params=asked).text
-    assert CANARY in operator.get(f"/v1/tasks/{task_id}", params=asked).json()["why_error"]
+    assert CANARY in operator.get(f"/v1/tasks/{task_id}", params=asked).json()["reasons"][0]["error"]
     assert [seen.reason for seen in engine.run(access.reveals_of(task_id))] == ["support", "support"]
 
 

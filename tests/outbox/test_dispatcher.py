@@ -271,11 +271,11 @@ async def test_why_a_subscription_cannot_be_served_is_shown_to_those_who_look(
         await until(lambda: outbox_status(admin, "sick")["problem"])
         assert reason in outbox_status(admin, "sick")["problem"]
         assert outbox_status(admin, "well")["problem"] is None
-        lines = "select subject, level, error, advice from queues.health() where check_name = 'outbox'"
+        lines = "select subject, level, error, code from queues.health() where check_name = 'outbox'"
         health = {row["subject"]: row for row in rows(admin, lines)}
         assert (health["sick"]["level"], health["well"]["level"]) == ("red", "green")
         assert reason in health["sick"]["error"]
-        assert "more dispatchers" not in health["sick"]["advice"]
+        assert health["sick"]["code"] == "subscription_unusable"
         call(admin, "queues.unsubscribe", {"name": "sick"})
     assert [row["subject"] for row in rows(admin, lines)] == ["well"]
 

@@ -90,7 +90,7 @@ def test_the_rest_is_served_while_a_shard_is_lost(
     assert made[1] not in {task["task_id"] for task in listed.json()["tasks"]}
     assert set(shown) == {200}
     assert f"shard {name} cannot be reached" in gone.text
-    assert f"Shard {name} cannot be reached" in overview.text
+    assert f"shard {name} cannot be reached" in overview.text
 
 
 def test_the_shard_is_named_over_http_and_on_the_dashboard(

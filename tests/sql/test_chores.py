@@ -23,6 +23,7 @@ from support.engine import (
     sweep,
     value,
 )
+from support.health import line
 
 RAISE = "create function pg_temp.planted() returns trigger language plpgsql as $$ begin {} end $$"
 
@@ -161,10 +162,10 @@ def test_health_says_why_a_chore_failed(tx: Connection, clock: Clock) -> None:
     chore(tx, "wake")
     clock.advance(61)
 
-    (line,) = rows(tx, "select level, message, error from queues.health() where check_name = 'chores'")
+    found = line(tx, "chores")
 
-    assert (line["level"], line["error"]) == ("red", "planted")
-    assert line["message"].startswith(
+    assert (found["level"], found["error"]) == ("red", "planted")
+    assert found["message"].startswith(
         "1 chore of the engine (runs to wake, tasks to cancel) waits, the first for "
     )
 

@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.words.limits import cause
 from support.clock import Clock
 from support.database import Database
 from support.engine import (
@@ -27,6 +28,7 @@ from support.engine import (
     sweep,
     value,
 )
+from support.health import line as health_line
 from support.invariant import assert_invariant
 from support.limits import MAIL, fill, set_limit, take
 from support.sessions import at_once
@@ -338,8 +340,8 @@ def test_a_task_that_waits_for_a_slot_says_so(tx: Connection, clock: Clock) -> N
 
 def test_what_holds_back_a_queue_is_told(tx: Connection, clock: Clock) -> None:
     def told() -> list[tuple[Any, ...]]:
-        found = rows(tx, "select kind, name, lanes, words from queues.explain_held('{mail}', queues.clock())")
-        return sorted((row["kind"], row["name"], row["lanes"], row["words"]) for row in found)
+        found = rows(tx, "select code, lanes, facts from queues.held_back('{mail}', queues.clock())")
+        return sorted((row["code"], row["facts"]["name"], row["lanes"], cause(row["facts"])) for row in found)
 
     assert told() == []
     for key in ("a", "b"):
@@ -352,24 +354,29 @@ def test_what_holds_back_a_queue_is_told(tx: Connection, clock: Clock) -> None:
     take(tx)
 
     assert told() == [
-        ("max_running", "mail.bulk", 1, "of type mail.bulk at most 1 may run at once, and that many run now"),
         (
-            "per_key",
-            "mail.send",
-            2,
-            '2 concurrency keys of type mail.send, such as "a", run as many tasks at once as they may (1)',
-        ),
-        (
-            "per_key",
+            "key_limit_reached",
             "mail.solo",
             1,
             'of concurrency key "c" of type mail.solo at most 1 may run at once, and that many run now',
         ),
         (
-            "rate",
+            "key_limits_reached",
+            "mail.send",
+            2,
+            '2 concurrency keys of type mail.send, such as "a", run as many tasks at once as they may (1)',
+        ),
+        (
+            "limit_reached",
+            "mail.bulk",
+            1,
+            "of type mail.bulk at most 1 may run at once, and that many run now",
+        ),
+        (
+            "rate_used_up",
             "mail.slow",
             1,
-            "type mail.slow has used up its rate, which lets the next task start in 60 s",
+            "type mail.slow has used up its rate, which lets the next task start in 1 min",
         ),
     ]
 
@@ -383,8 +390,7 @@ def test_health_does_not_ask_for_workers_where_limits_hold_everything_back(
     clock.advance(120)
 
     def advice() -> str:
-        found = "select advice from queues.health() where check_name = 'oldest_due' and subject = 'mail'"
-        return str(value(tx, found))
+        return str(health_line(tx, "oldest_due", "mail")["advice"])
 
     assert 'of concurrency key "customer" of type mail.send at most 1 may run' in advice()
     enqueue(tx, "mail.send", run_at=clock.now - timedelta(seconds=1))

@@ -404,16 +404,13 @@ def test_an_application_declares_in_the_namespace_of_its_login(alice: Connection
 def test_health_tells_of_a_schedule_that_one_application_declares_twice(
     house: Database, alice: Connection, bob: Connection
 ) -> None:
-    query = "select message from queues.health() where check_name = 'repeated_schedule'"
+    query = "select subject, value, facts from queues.health() where code = 'repeated_schedule'"
     declare(alice, element())
     assert rows(house.connect(), query) == []
 
     declare(bob, element())
-    (line,) = rows(house.connect(), query)
-    assert (
-        line["message"]
-        == "shop declares schedule nightly in 2 namespaces, and each of them fires: alice, bob"
-    )
+    facts = {"declared_by": "shop", "namespaces": ["alice", "bob"]}
+    assert rows(house.connect(), query) == [{"subject": "nightly", "value": 2, "facts": facts}]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """A process without a supervisor is found, named by health and repaired; one that was cancelled is not."""
 
+from dataclasses import asdict
 from typing import Any
 
 import psycopg
 import pytest
 
+from holdfast.engine.health import health_line
 from support.clock import Clock
 from support.comms import Channel, run
 from support.database import Database
@@ -56,9 +58,8 @@ def _repair(tx: Connection, channel: Channel) -> int:
 
 
 def _health(tx: Connection) -> dict[str, Row]:
-    return {
-        row["check_name"]: row for row in rows(tx, "select * from queues.health_of_processes(queues.clock())")
-    }
+    found = rows(tx, "select * from queues.health_of_processes(queues.clock())")
+    return {row["check_name"]: asdict(health_line(**row)) for row in found}
 
 
 @pytest.mark.parametrize("how", LOSSES)

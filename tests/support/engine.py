@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
+from holdfast.words.explanation import explanation_words
 from support.database import shards_of
 
 Connection = psycopg.Connection[Any]
@@ -181,13 +182,17 @@ def events(conn: Connection, task_id: Any) -> list[Row]:
 
 
 def explain(conn: Connection, task_id: Any) -> str:
+    """Why a task is not running, in words."""
     return explanation(conn, task_id)[0]
 
 
 def explanation(conn: Connection, task_id: Any) -> tuple[str, str | None]:
-    """Why a task is not running, and the error beside it."""
-    [row] = rows(conn, "select * from queues.explain(%s)", [task_id])
-    return row["why"], row["error"]
+    """Why a task is not running, in words, and the errors beside it."""
+    found = rows(conn, "select * from queues.explain(%s)", [task_id])
+    errors = [row["error"] for row in found if row["error"] is not None]
+    told = [explanation_words(row["code"], row["facts"]).message for row in found]
+    assert not [row for row, words in zip(found, told, strict=True) if words.startswith(f"{row['code']} {{")]
+    return " ".join(told), "; ".join(errors) or None
 
 
 def change_setting(conn: Connection, name: str, new_value: int) -> None:

@@ -1,14 +1,19 @@
 """What queues.health says, by check and subject."""
 
+from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
+from holdfast.engine.health import health_line
 from support.engine import Connection, Row, call
 from support.workshop import Workshop
 
 
 def health(conn: Connection) -> list[Row]:
-    return call(conn, "queues.health", {})
+    """The lines, with their words: for each of them there are some."""
+    lines = [asdict(health_line(**row)) for row in call(conn, "queues.health", {})]
+    assert not [line for line in lines if line["message"].startswith(f"{line['code']} {{")]
+    return lines
 
 
 def line(conn: Connection, check: str, subject: str | None = None) -> Row:
@@ -31,9 +36,9 @@ def register(conn: Connection, worker_id: str = "w1", **more: Any) -> None:
 
 
 async def troubled(shop: Workshop, task_id: UUID) -> str:
-    """What health says of a run, once it names it."""
-    query = "select message from queues.health() where check_name = 'troubled_run' and subject = %s"
-    return str((await shop.until(query, str(task_id)))["message"])
+    """The code of the trouble of a run, once health names it."""
+    query = "select code from queues.health() where check_name = 'troubled_run' and subject = %s"
+    return str((await shop.until(query, str(task_id)))["code"])
 
 
 async def nothing_troubled(shop: Workshop) -> None:

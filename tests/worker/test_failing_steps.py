@@ -83,7 +83,7 @@ async def test_each_of_ten_places_names_the_step_that_fails(
     assert row["last_error"] == f"Bank: {MESSAGE}"
 
     [line] = [one for one in Engine(conn).run(health.health()) if one.check_name == "failing_type"]
-    assert "2 tries of steps, the last of call_bank, failed" in line.message
+    assert "2 tries of steps failed, the last of call_bank" in line.message
     assert (line.subject, line.error) == ("work.transfer", f"Bank: {MESSAGE}")
     assert f"holdfast why {task_id}" in str(line.advice)
 

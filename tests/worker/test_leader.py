@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.connections.outage import Outage
 from holdfast.engine import Statement, health, workers
+from holdfast.engine.health import HealthLine, health_line
 from holdfast.engine.leases import FleetState
-from holdfast.engine.queues import UnservedQueue
 from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidArgument, TryAgain
 from holdfast.logs import worker_log
 from holdfast.worker.duties import UnservedQueues
@@ -416,8 +416,11 @@ async def test_a_leader_that_cannot_reach_the_database_ends_by_itself_and_leads_
 
 
 async def test_the_leader_names_each_queue_that_nobody_serves_once(shop: Workshop) -> None:
-    def due(*queues: str) -> list[UnservedQueue]:
-        return [UnservedQueue(queue, 5.0, "it waits", "start one") for queue in queues]
+    def due(*queues: str) -> list[HealthLine]:
+        return [
+            health_line("unserved", "amber", queue, value=5.0, code="unserved", facts={"type": "a.b"})
+            for queue in queues
+        ]
 
     duty = UnservedQueues(worker_log("w1"))
     for found in (due("a"), due("a", "b"), due("b"), due("a", "b")):

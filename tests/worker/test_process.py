@@ -12,6 +12,7 @@ import pytest
 
 from support.command import holdfast
 from support.database import Database
+from support.engine import explain
 from support.workshop import Workshop
 
 APPLICATION = """
@@ -121,8 +122,7 @@ async def test_a_worker_says_what_it_serves_and_what_waits_for_nobody(
         assert process.ended() == 0
     assert not process.lines("app_queue_not_served")
     assert len(process.lines("queue_has_no_worker")) == 1, "once is enough"
-    [(why,)] = shop.conn.execute("select why from queues.explain(%s)", [waiting]).fetchall()
-    assert "no live worker subscribes to queue reports" in why
+    assert "no live worker subscribes to queue reports" in explain(shop.conn, waiting)
 
 
 async def test_what_is_declared_holds_for_tasks_from_the_command_line(

@@ -46,7 +46,7 @@ def health(
 def _read(engine: Engine) -> list[HealthLine]:
     """A login that may not read health gets one red line with the statement that it needs."""
     missing = engine.run(missing_grants(("reader",)))
-    return grant_lines(missing, "red", "this login may not read health") or engine.run(engine_health.health())
+    return grant_lines(missing, "red", "may_not_read_health") or engine.run(engine_health.health())
 
 
 def worst_level(lines: Sequence[HealthLine]) -> Level:

@@ -202,12 +202,12 @@ def why(engine: Engine, task: TaskArgument) -> Report:
     task_id = resolve_task(engine, task)
     status = find_task(engine, task_id).status
     explanation = engine.run(tasks.explain(task_id))
-    shown = [visible(explanation.why)]
-    if explanation.error is not None:
-        shown.append(f"Latest error: {visible(explanation.error)}")
-    if explanation.advice is not None:
-        shown += [visible(line) for line in explanation.advice.split("\n")]
-    return Report({"task_id": task_id, "status": status, **asdict(explanation)}, *shown)
+    shown = []
+    for reason in explanation.reasons:
+        error = None if reason.error is None else f"Latest error: {reason.error}"
+        shown += [visible(text) for text in (reason.message, error, reason.advice) if text is not None]
+    document = {"task_id": task_id, "status": status, "why": explanation.why, **asdict(explanation)}
+    return Report(document, *shown)
 
 
 def find_task(engine: Engine, task_id: UUID) -> TaskStatus:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.engine.statement import Statement, many, select, sql_function
+from holdfast.engine.health import HEALTH_LINES, HealthLine
+from holdfast.engine.statement import Statement, call, many, select, sql_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +22,6 @@ class QueueStatus:
     live_workers: int
 
 
-@dataclass(frozen=True, slots=True)
-class UnservedQueue:
-    """A queue whose due tasks no live worker serves."""
-
-    queue: str
-    seconds: float
-    message: str
-    advice: str
-
-
 @sql_function("queues.pause")
 def pause(queue: str, reason: str | None = None) -> Statement[bool]:
     """Returns true if the queue was running until now."""
@@ -45,6 +36,6 @@ def queue_status() -> Statement[list[QueueStatus]]:
     return select(many(QueueStatus), "queues.queue_status", "order by answer.queue")
 
 
-@sql_function("queues.unserved_queues")
-def unserved_queues() -> Statement[list[UnservedQueue]]:
-    """Returns the queue that has waited longest first."""
+def unserved_queues() -> Statement[list[HealthLine]]:
+    """Returns what health says of queues whose due tasks no live worker serves, the longest wait first."""
+    return call("queues.unserved_queues", HEALTH_LINES, {})

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.engine.health import HealthLine, Level
+from holdfast.engine.health import HealthLine, Level, health_line
 from holdfast.engine.statement import Rows, Statement, many, only, select
 
 ROLES = ("client", "process", "worker", "dispatcher", "operator", "reader")
@@ -89,9 +89,13 @@ def advice(missing: Sequence[MissingGrant]) -> str:
     return f"Connect as {missing[0].single_login}: this database was installed for that login alone."
 
 
-def grant_lines(missing: Sequence[MissingGrant], level: Level, message: str) -> list[HealthLine]:
+def grant_lines(missing: Sequence[MissingGrant], level: Level, code: str) -> list[HealthLine]:
     """The line of health about them, if any."""
-    return [HealthLine("missing_grant", level, None, None, message, advice(missing))] if missing else []
+    if not missing:
+        return []
+    return [
+        health_line("missing_grant", level, None, value=None, code=code, facts={"advice": advice(missing)})
+    ]
 
 
 def memberships(login: str, roles: Sequence[str]) -> Statement[list[str]]:

@@ -30,7 +30,8 @@ from holdfast.engine.statement import (
     timestamptz,
     uuid,
 )
-from holdfast.serialization.text import Json
+from holdfast.serialization.text import Json, load_json
+from holdfast.words.explanation import explanation_words
 
 Status = Literal[
     "scheduled",
@@ -122,18 +123,35 @@ class TaskStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why a task is not running now.
+class Reason:
+    """One reason why a task is not running now, in words as well.
 
-    `error` is what an error or a handler says about it, `advice` the commands that end the wait.
+    `error` is what an error or a handler says about it, `advice` a command that ends the wait.
     """
 
-    why: str
-    error: str | None
+    code: str
+    facts: Json
+    message: str
     advice: str | None
+    error: str | None
 
     def __str__(self) -> str:
-        return self.why if self.error is None else f"{self.why}\nLatest error: {self.error}"
+        error = None if self.error is None else f"Latest error: {self.error}"
+        return "\n".join(line for line in (self.message, error, self.advice) if line is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a task is not running now, in the order in which it is read."""
+
+    reasons: list[Reason]
+
+    @property
+    def why(self) -> str:
+        return " ".join(reason.message for reason in self.reasons)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.reasons))
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,8 +346,20 @@ def watch_many(task_ids: Sequence[UUID], ttl: timedelta | None = None) -> Statem
 
 
 def explain(task_id: UUID) -> Statement[Explanation]:
-    """Returns why the task is not running now, in plain words."""
-    return call("queues.explain", only(Explanation), {"task_id": uuid(task_id)})
+    """Returns why the task is not running now."""
+    return call("queues.explain", EXPLANATION, {"task_id": uuid(task_id)})
+
+
+def _explanation(rows: Sequence[Row]) -> Explanation:
+    reasons = []
+    for code, written, error in rows:
+        facts = load_json(written)
+        words = explanation_words(code, facts)
+        reasons.append(Reason(code, facts, words.message, words.advice, error))
+    return Explanation(reasons)
+
+
+EXPLANATION = Rows("answer.code, answer.facts::text, answer.error", _explanation)
 
 
 @sql_function("queues.replay")

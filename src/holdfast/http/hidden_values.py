@@ -83,7 +83,7 @@ def _hide_text(written: str | None, hide_document: Callable[[Any], Any]) -> str 
 
 
 def hide_why(explanation: Explanation) -> Explanation:
-    return replace(explanation, error=hide(explanation.error))
+    return Explanation([replace(reason, error=hide(reason.error)) for reason in explanation.reasons])
 
 
 def hide_event(event: TaskEvent) -> TaskEvent:

@@ -16,6 +16,7 @@ from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.queues import QueueStatus
 from holdfast.engine.schedules import ScheduleStatus
 from holdfast.engine.tasks import Explanation, Status, TaskError, TaskEvent, TaskStatus
+from holdfast.engine.tasks import Reason as TaskReason
 from holdfast.engine.workers import WorkerStatus
 
 # The rule of the engine: segments separated by . or :, without white space or control characters.
@@ -128,7 +129,7 @@ class TaskDetail(TaskStatus):
     __pydantic_config__: ClassVar[ConfigDict] = SECONDS
 
     why: Annotated[str, Field(description="Why it is not running now.")]
-    why_error: Annotated[str | None, Field(description="What an error or a handler says about that.")]
+    reasons: Annotated[list[TaskReason], Field(description="The same one by one, as codes with facts too.")]
     values_hidden: bool
     shard: str | None
 
@@ -137,7 +138,7 @@ class TaskDetail(TaskStatus):
         cls, task: TaskStatus, told: Explanation, shard: str | None, *, values_hidden: bool
     ) -> "TaskDetail":
         values = {field.name: getattr(task, field.name) for field in fields(TaskStatus)}
-        return cls(**values, why=told.why, why_error=told.error, values_hidden=values_hidden, shard=shard)
+        return cls(**values, why=told.why, reasons=told.reasons, values_hidden=values_hidden, shard=shard)
 
 
 class ReasonBody(Strict):

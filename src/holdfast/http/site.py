@@ -235,8 +235,7 @@ class LoopResources:
 async def read_health(engine: AsyncEngine) -> list[health.HealthLine]:
     """With a line about what the login of this server lacks."""
     missing = await engine.run(roles.missing_grants(("operator", "client"), inherited=False))
-    message = "the login of this server may not enqueue tasks"
-    return [*roles.grant_lines(missing, "amber", message), *await engine.run(health.health())]
+    return [*roles.grant_lines(missing, "amber", "may_not_enqueue"), *await engine.run(health.health())]
 
 
 def _as_work(query: Query[T]) -> AsyncWork[T]:

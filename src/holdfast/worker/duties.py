@@ -14,8 +14,8 @@ from holdfast.engine import (
     retention,
     workers,
 )
+from holdfast.engine.health import HealthLine
 from holdfast.engine.processes import ProcessId, ToRepair
-from holdfast.engine.queues import UnservedQueue
 from holdfast.engine.retention import Prunable
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.executors.database_function import FunctionFailed, function_envelope
@@ -156,11 +156,11 @@ class UnservedQueues:
         self.warn(execute(queues.unserved_queues()))
         return None
 
-    def warn(self, waiting: list[UnservedQueue]) -> None:
-        warned, self._warned = self._warned, frozenset(one.queue for one in waiting)
+    def warn(self, waiting: list[HealthLine]) -> None:
+        warned, self._warned = self._warned, frozenset(str(one.subject) for one in waiting)
         for one in waiting:
-            if one.queue not in warned:
-                self._log.warning("queue_has_no_worker", queue=one.queue, why=one.message, hint=one.advice)
+            if one.subject not in warned:
+                self._log.warning("queue_has_no_worker", queue=one.subject, why=one.message, hint=one.advice)
 
 
 class ProcessRepair:

@@ -310,9 +310,37 @@ BUGS = [
     Bug(
         "why a task waits is told with what its receiver said",
         "http/hidden_values.py",
-        "return replace(explanation, error=hide(explanation.error))",
+        "return Explanation([replace(reason, error=hide(reason.error)) for reason in explanation.reasons])",
         "return explanation",
         "tests/http/test_hidden_errors.py",
+    ),
+    Bug(
+        "health quotes an error among its facts",
+        "sql/functions/health.sql",
+        "'step', r.last_step, 'task_id', r.last_id)",
+        "'step', r.last_message, 'task_id', r.last_id)",
+        "tests/http/test_hidden_errors.py",
+    ),
+    Bug(
+        "why a task waits quotes an error among its facts",
+        "sql/functions/explain.sql",
+        "'subscription', s.name, 'since', d.emitted_at,",
+        "'subscription', s.name, 'since', d.emitted_at, 'last_error', d.last_error,",
+        "tests/http/test_hidden_errors.py",
+    ),
+    Bug(
+        "a code of health has no words",
+        "words/health.py",
+        '"lanes_stay": Words(',
+        '"lanes_remain": Words(',
+        "tests/docs/test_codes_reference.py",
+    ),
+    Bug(
+        "a fact that words lack ends the command that reads health",
+        "words/template.py",
+        "except (KeyError, TypeError, ValueError):",
+        "except ValueError:",
+        "tests/unit/test_words.py",
     ),
     Bug(
         "the events of a task show what its handler said",

@@ -122,7 +122,7 @@ async def explain(
     await _record_reveal(ctx, task_id, reveal=reveal, reason=reason)
     found, why = await desk_of(ctx).site.read(read)
     shown = why if reveal else hide_why(why)
-    return answer(f"Task {task_id} is {found.status}.", [{"explanation": shown.why, "error": shown.error}])
+    return answer(f"Task {task_id} is {found.status}.", shown.reasons)
 
 
 async def failures(

@@ -1,6 +1,5 @@
 """Where each finding of health leads: to the tasks, queue, worker or schedule that it is about."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -58,29 +57,21 @@ _ACTS = {
     "paused_queue": HealthAct(
         "/queues/resume", "Resume", "queue", "Workers claim tasks from this queue again."
     ),
-    "outbox": HealthAct("/outbox/resume", "Resume", "name", "Events are sent again."),
+    "events_paused": HealthAct("/outbox/resume", "Resume", "name", "Events are sent again."),
 }
+_ABOUT_LIMITS = ("all_held_back", "oldest_held_back", "delay_under_limit")
 
 
-def subject_act(line: HealthLine, shards: Collection[str] = ()) -> HealthAct | None:
-    """What can be done with a button; None if that takes a choice, or is not about one thing of this name."""
-    act = _ACTS.get(line.check_name)
-    if act is None or not line.subject or shards or "To resume:" not in (line.advice or ""):
-        return None
-    return act
+def subject_act(line: HealthLine) -> HealthAct | None:
+    """What can be done with a button; None if that takes a choice, or is about one of several shards."""
+    return None if "shard" in line.facts else _ACTS.get(line.code)
 
 
-def subject_link(line: HealthLine, shards: Collection[str] = ()) -> str | None:
-    """The path of the page that shows what the finding is about; None if no page does.
-
-    With shards, the subject begins with the name of one.
-    """
-    if "holdfast limits" in (line.advice or ""):  # the page of that command
+def subject_link(line: HealthLine) -> str | None:
+    """The path of the page that shows what the finding is about; None if no page does."""
+    if line.code in _ABOUT_LIMITS and line.level != "green":
         return "/queues"
     path = PAGES.get(line.check_name)
     if path is None or "{}" not in path:
         return path
-    subject = line.subject or ""
-    shard, _, rest = subject.partition(" ")
-    subject = rest if shard in shards else subject
-    return path.format(quote(subject, safe="")) if subject else None
+    return path.format(quote(line.name, safe="")) if line.name else None

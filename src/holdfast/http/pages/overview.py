@@ -90,15 +90,13 @@ async def _load_all(request: PageRequest, window: Window) -> dict[str, Any]:
     return found | {
         "charts": _charts_of_all(found, window),
         "findings": [
-            (line if request.shows_values else hide_line(line), subject_link(line, request.shards))
+            (line if request.shows_values else hide_line(line), subject_link(line))
             for line in findings[:MAX_FINDINGS]
         ],
         "more_findings": len(findings[MAX_FINDINGS:]),
-        "failing": [
-            (line, subject_link(line, request.shards))
-            for line in findings
-            if line.check_name == "failing_step"
-        ][:MAX_RANKED],
+        "failing": [(line, subject_link(line)) for line in findings if line.check_name == "failing_step"][
+            :MAX_RANKED
+        ],
         "planned": [
             (one, wall_time(one.next_at, one.tz))
             for one in sorted(planned, key=lambda one: one.next_at)[:MAX_SCHEDULES]

@@ -52,9 +52,7 @@ async def load_health(request: PageRequest) -> Mapping[str, Any]:
 
     lines, checked_at = await request.read_shared("health", read)
     shown = lines if request.shows_values else [hide_line(line) for line in lines]
-    lines_with_acts = [
-        (line, subject_link(line, request.shards), subject_act(line, request.shards)) for line in shown
-    ]
+    lines_with_acts = [(line, subject_link(line), subject_act(line)) for line in shown]
     return {"lines": lines_with_acts, "checked_at": checked_at}
 
 

@@ -266,19 +266,14 @@ create function holdfast_front.lost_shards()
 returns setof queues.health_line
 language sql volatile
 as $$
-  select 'shard_grants', 'red', g.shard_name, null::double precision,
-    pg_catalog.format('Shard %s lacks grants that the front has: %s. Calls of these logins fail on it',
-      g.shard_name, g.missing),
-    'Run holdfast grant for each login, or holdfast shards check for the whole list.', null
+  select 'shard_grants', 'red', g.shard_name, null::double precision, 'shard_grants' as code,
+    pg_catalog.jsonb_build_object('grants', g.missing), null
   from (
     select s.shard_name, holdfast_front.missing_grants(s.shard_number) as missing from holdfast_front.shard s
     order by s.shard_number) g
   where g.missing is not null
   union all
-  select 'shard', 'red', s.shard_name, null::double precision,
-    pg_catalog.format('Shard %s cannot be reached', s.shard_name),
-    'Its tasks wait until it is back; the other shards go on. Start it, or promote its standby and change its address.',
-    s.problem
+  select 'shard', 'red', s.shard_name, null::double precision, 'shard_lost' as code, '{}'::jsonb, s.problem
   from holdfast_front.shard_status() s where not s.reached
 $$;
 comment on function holdfast_front.lost_shards() is

@@ -141,7 +141,9 @@ from (values
   ('queues.health', 'each', null,
     'select answer.check_name, answer.level,
        pg_catalog.concat_ws('' '', holdfast_front.shard_name(answer.shard_number), answer.subject),
-       answer.value, answer.message, answer.advice, answer.error
+       answer.value, answer.code,
+       answer.facts || pg_catalog.jsonb_build_object(''shard'', holdfast_front.shard_name(answer.shard_number)),
+       answer.error
      order by pg_catalog.array_position(array[''red'', ''amber'', ''green''], answer.level), answer.check_name,
        answer.value desc nulls last'),
   ('queues.add_to_namespace', 'each', null, null),

@@ -360,13 +360,13 @@ begin
 end
 $$;
 
--- Returns the queues whose due tasks no live worker serves, with the message of queues.health for each.
+-- Returns the lines of queues.health about queues whose due tasks no live worker serves, the longest wait first.
 -- For holdfast_worker. Locks: none.
 create or replace function queues.unserved_queues()
-returns table (queue text, seconds double precision, message text, advice text)
+returns setof queues.health_line
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select h.subject, h.value, h.message, h.advice from queues.health_of_queues(queues.clock()) h
+  select h.* from queues.health_of_queues(queues.clock()) h
   where h.check_name = 'unserved' order by h.value desc, h.subject
 $$;

@@ -1,6 +1,8 @@
 -- The health of the installation: one function per area looks for what is wrong, and health puts the lines together.
 -- Invariant: a check only reads, and how much depends neither on how many tasks wait nor on how many have ended: it has
--- to answer when queues are long and workers are gone. Each line names what it judges.
+-- to answer when queues are long and workers are gone. Each line names what it judges. It says what it found by a code
+-- with facts: names and numbers. What an error says may quote values, so it is in the column error and nowhere else.
+-- The words are in Python, one text for each code that has the alias code here.
 -- Lock order: none. No function is volatile, so all of them read in one snapshot.
 -- At the same time: everything may change while the checks read. The lines agree with each other, because of the
 -- snapshot; only statistics, locks and sessions of the server are those of the moment at which they are read.
@@ -17,8 +19,8 @@ as $$
     queues.count_inserted('queues.error')
 $$;
 
--- Returns one row per health check, the worst first: its level, a number, a description, and what to do. The level is
--- green, amber or red. The cost depends neither on finished tasks nor on backlogs.
+-- Returns one row per health check, the worst first: its level, a number, what was found as a code with facts, and the
+-- latest error. The level is green, amber or red. The cost depends neither on finished tasks nor on backlogs.
 -- For holdfast_reader and holdfast_operator. Locks: none.
 create or replace function queues.health()
 returns setof queues.health_line
@@ -77,47 +79,34 @@ begin
       min(d.type) filter (where not d.served) as unserved
     from due d where not d.paused group by d.queue),
   held as materialized (
-    select h.* from queues.explain_held(array(select w.queue from waiting w where w.seconds >= 60), now) h)
+    select h.* from queues.held_back(array(select w.queue from waiting w where w.seconds >= 60), now) h)
   -- If nothing holds the oldest task back, more workers help. If only limits do, which somebody has set, it is amber.
   select 'oldest_due', case when w.served and h.limited then queues.level_of(w.seconds, 60, 'infinity')
       else queues.level_of(w.seconds, 60, 600) end, w.queue, w.seconds,
-    format('the oldest due task of queue %s has waited for %s%s', w.queue, queues.format_duration(w.seconds),
-      ': ' || left(h.first, 300)),
-    case when h.first is not null then format('Limits hold back %s: %s. To change them: holdfast limits',
-        case when h.whole then 'all due tasks' else 'the oldest due task' end, left(h.words, 1000))
-      when w.seconds >= 60
-        then 'Run more workers, or more tasks at once: holdfast workers shows which ones serve it.' end, null
+    case when h.whole then 'all_held_back' when h.queue is not null then 'oldest_held_back' else 'due' end as code,
+    jsonb_build_object('causes', h.causes), null
   from waiting w
   left join lateral (
-    select (array_agg(h.words order by h.oldest_due))[1] as first, string_agg(h.words, '; ' order by h.oldest_due)
-        as words, bool_and(h.kind is not null) as whole, bool_and(coalesce(h.kind, 'none') not in ('none', 'lock'))
-        as limited
-    from held h where h.queue = w.queue having (array_agg(h.kind order by h.oldest_due))[1] is not null) h on true
+    select h.queue, bool_and(h.code is not null) as whole,
+      bool_and(coalesce(h.code, 'none') not in ('none', 'limit_locked')) as limited,
+      to_jsonb((array_agg(h.facts order by h.oldest_due) filter (where h.code is not null))[1:10]) as causes
+    from held h where h.queue = w.queue
+    group by h.queue having (array_agg(h.code order by h.oldest_due))[1] is not null) h on true
   union all
-  select 'unserved', queues.level_of(w.seconds, 10, 60), w.queue, w.seconds,
-    format('no live worker subscribes to queue %s, or to a prefix of type %s; its oldest due task has waited for %s',
-      w.queue, w.unserved, queues.format_duration(w.seconds)),
-    format('Start one: holdfast worker … --queues %s', w.queue), null
+  select 'unserved', queues.level_of(w.seconds, 10, 60), w.queue, w.seconds, 'unserved' as code,
+    jsonb_build_object('type', w.unserved), null
   from waiting w where not w.served
   order by 4 desc limit 200;
 
   return query
   select 'lanes', queues.level_of(count(*), 10000, 100000), null, count(*)::double precision,
-    format('tasks wait or run in %s combinations of queue, type and priority%s',
-      count(*) filter (where l.leaving is null),
-      case when count(l.leaving) > 0 then format('; %s more are being removed', count(l.leaving)) else '' end),
-    case when count(*) >= 10000 and 2 * count(l.leaving) > count(*)
-      then 'Claims slow down. A transaction that has enqueued tasks and stays open keeps idle ones from being removed: '
-        'look for the oldest snapshot.'
-      when count(*) >= 10000 then 'Claims slow down. Use fewer queues, types and priorities at once.' end, null
+    case when count(*) >= 10000 and 2 * count(l.leaving) > count(*) then 'lanes_stay' else 'lanes' end as code,
+    jsonb_build_object('used', count(*) filter (where l.leaving is null), 'leaving', nullif(count(l.leaving), 0)), null
   from queues.lane l where coalesce(l.concurrency_key, '') = '';
 
   return query
-  select 'held_limit', queues.level_of(h.seconds, 10, 60), h.pid::text, h.seconds,
-    format('session %s of login %s has claimed under a limit, or changed one, in a transaction that has been open for '
-      '%s', h.pid, h.login, queues.format_duration(h.seconds)),
-    format('Nothing else is claimed under that limit meanwhile. End it in its application, or: select '
-      'pg_terminate_backend(%s)', h.pid), null
+  select 'held_limit', queues.level_of(h.seconds, 10, 60), h.pid::text, h.seconds, 'held_limit' as code,
+    jsonb_build_object('login', h.login), null
   from (
     select h.pid, h.login, max(h.seconds) as seconds from queues.held_limit_locks(now) h
     where h.seconds >= 10 group by h.pid, h.login) h
@@ -125,10 +114,7 @@ begin
 
   return query
   select 'paused_queue', 'amber', p.queue, extract(epoch from now - p.paused_at)::double precision,
-    format('queue %s was paused %s ago by %s%s', p.queue,
-      queues.format_duration(extract(epoch from now - p.paused_at)::double precision),
-      p.paused_by, coalesce(' because: ' || p.reason, '')),
-    format('To resume: holdfast resume %s', p.queue), null
+    'paused_queue' as code, jsonb_build_object('by', p.paused_by, 'reason', p.reason), null
   from queues.paused_queue p order by p.paused_at limit 100;
 end
 $$;
@@ -139,18 +125,6 @@ returns text
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$ select case when value >= red then 'red' when value >= amber then 'amber' else 'green' end $$;
-
--- Returns a duration as readable text.
-create or replace function queues.format_duration(seconds double precision)
-returns text
-language sql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-  select case when seconds < 10 then round(greatest(0, seconds)::numeric, 2) || ' s'
-    when seconds < 120 then round(seconds) || ' s'
-    when seconds < 7200 then round(seconds / 60) || ' min' when seconds < 172800 then round(seconds / 3600) || ' h'
-    else round(seconds / 86400) || ' days' end
-$$;
 
 -- Checks how long the newest tasks waited, the failure rate of each type, and runs whose mailbox is nearly full. Reads
 -- a thousand rows of each kind, 200 tasks and ten minutes of reports per failing type, and the signals of 20 runs.
@@ -193,13 +167,8 @@ begin
           or l.subject = 'type' and l.name in (select n.type from queues.lane n where n.queue = d.queue)) as limited
     from delay d)
   select v.check_name, v.level, d.queue, v.value,
-    format('half of the last %s tasks of queue %s were claimed within %s, 99 of 100 within %s%s', d.tasks, d.queue,
-      queues.format_duration(d.p50), queues.format_duration(d.p99),
-      case when d.resumed then '; it was paused until a moment ago' else '' end),
-    case when v.level = 'green' then null
-      when d.limited then 'If its limits hold tasks back, that is as intended: holdfast limits. Otherwise run more '
-        'workers.'
-      else 'Run more workers, or more tasks at once: holdfast workers shows how busy they are.' end, null
+    case when d.resumed then 'delay_after_pause' when d.limited then 'delay_under_limit' else 'delay' end as code,
+    jsonb_build_object('tasks', d.tasks, 'p50', d.p50, 'p99', d.p99), null
   from explained d
   cross join lateral (values
     ('delay_p50', 'green', d.p50),
@@ -249,20 +218,10 @@ begin
       when r.failed > 0 and r.failed * 20 >= r.total or r.errors >= 5 and r.errors > r.total - r.failed then 'amber'
       else 'green' end,
     r.type, case when r.total = 0 then 0 else r.failed::double precision / r.total end,
-    format('%s%s in the last 10 minutes',
-      case when r.total = 0 then format('no task of type %s has ended, and ', r.type)
-        else format('%s task%s of type %s failed for good, and ',
-          case when r.known then format('%s of the last %s', r.failed, r.total) else format('%s', r.failed) end,
-          case r.total when 1 then '' else 's' end, r.type) end,
-      concat_ws(' and ',
-        case when r.errors > r.tries or r.tries = 0 then format('%s attempt%s', r.errors - r.tries,
-          case r.errors - r.tries when 1 then '' else 's' end) end,
-        case when r.tries > 0 then format('%s %s of steps, the last of %s,', r.tries,
-          case r.tries when 1 then 'try' else 'tries' end, r.last_step) end) || ' failed'),
-    case when r.failed > 0 then format('To see them: holdfast list --type %s --status dead_letter (or failed). Once '
-        'fixed: holdfast retry --type %s', r.type, r.type)
-      else format('They are tried again by themselves. To see one: holdfast why %s. All: holdfast errors --type %s',
-        r.last_id, r.type) end,
+    case when r.total = 0 then 'no_task_ended' when r.failed = 0 then 'attempts_failed'
+      when r.known then 'tasks_failed' else 'tasks_failed_of_unknown' end as code,
+    jsonb_build_object('failed', r.failed, 'total', r.total, 'attempts', nullif(r.errors - r.tries, 0),
+      'tries', nullif(r.tries, 0), 'step', r.last_step, 'task_id', r.last_id),
     left(r.last_message, 200)
   from rated r order by r.failed desc, r.errors desc;
 
@@ -274,11 +233,9 @@ begin
   most as materialized (
     select max(s.value) filter (where s.name = 'max_signals') as count,
       max(s.value) filter (where s.name = 'max_signal_bytes') as bytes from queues.setting s)
-  select 'full_mailbox', 'amber', u.task_id::text, f.filled,
-    format('run %s of type %s has %s signals of %s bytes that it has not taken, and at most %s of %s bytes are kept',
-      u.task_id, t.type, u.count, u.bytes, m.count, m.bytes),
-    format('Further ones are refused. What it waits for: holdfast runs show %s. To end it: holdfast cancel %s',
-      u.task_id, u.task_id), null
+  select 'full_mailbox', 'amber', u.task_id::text, f.filled, 'full_mailbox' as code,
+    jsonb_build_object('type', t.type, 'signals', u.count, 'bytes', u.bytes, 'max_signals', m.count,
+      'max_bytes', m.bytes), null
   from most m
   cross join lateral (
     select c.task_id, s.count, s.bytes from suspect c
@@ -334,16 +291,10 @@ begin
   longest as (
     select distinct on (f.type) f.*, count(*) over (partition by f.type) as steps
     from failing f order by f.type, f.since, f.task_id, f.step)
-  select 'failing_step', 'amber', f.type, f.steps::double precision,
-    format('%s of runs of type %s fail%s; longest, %s has failed %s, for %s; its next try %s',
-      case f.steps when 1 then 'a step' else f.steps || ' steps' end, f.type, case f.steps when 1 then 's' else '' end,
-      f.step, concat(f.step_try, ' of ' || f.step_tries, case f.step_try when 1 then ' try' else ' tries' end),
-      queues.format_duration(extract(epoch from now - f.since)::double precision),
-      case when f.retry_at > now
-        then 'is due in ' || queues.format_duration(extract(epoch from f.retry_at - now)::double precision)
-        else 'is due' end),
-    format('It is tried again by itself. To see why it fails: holdfast why %s. All: holdfast runs list --type %s',
-      f.task_id, f.type),
+  select 'failing_step', 'amber', f.type, f.steps::double precision, 'failing_step' as code,
+    jsonb_build_object('step', f.step, 'tried', f.step_try, 'tries', f.step_tries, 'task_id', f.task_id,
+      'seconds', extract(epoch from now - f.since),
+      'due_in', case when f.retry_at > now then extract(epoch from f.retry_at - now) end),
     left(f.message, 200)
   from longest f order by f.since limit 50;
 end
@@ -373,20 +324,11 @@ begin
     where w.last_heartbeat > now - w.timeout and w.troubles is not null
     limit 1000)
   select 'troubled_run', 'amber', h.task_id::text,
-    extract(epoch from now - coalesce(l.started_at, l.claimed_at))::double precision,
-    format('run %s of type %s has a problem (%s): %s; worker %s has run it for %s', h.task_id, t.type, h.trouble,
-      k.problem, h.worker_id,
-      queues.format_duration(extract(epoch from now - coalesce(l.started_at, l.claimed_at))::double precision)),
-    format('%s The log of worker %s says more. To end it: holdfast cancel %s', k.advice, h.worker_id, h.task_id), null
+    extract(epoch from now - coalesce(l.started_at, l.claimed_at))::double precision, k.code,
+    jsonb_build_object('type', t.type, 'worker_id', h.worker_id), null
   from told h
-  join (values
-    ('the server cannot read what it remembers', 'run_not_read', 'It is tried again by itself.'),
-    ('the server cannot store a step of it', 'step_not_stored', 'It is tried again by itself.'),
-    ('the server cannot start the tasks that it starts', 'children_not_started',
-      'It is tried again by itself. Look for a transaction that stays open and holds an idempotency key.'),
-    ('its child process has to wait because it writes too much to its worker', 'run_throttled',
-      'It goes on slowly. Let it record fewer steps, or report progress less often.'))
-    k(problem, trouble, advice) on k.trouble = h.trouble
+  join (values ('run_not_read'), ('step_not_stored'), ('children_not_started'), ('run_throttled')) k(code)
+    on k.code = h.trouble
   cross join lateral (
     select l.started_at, l.claimed_at from queues.lease l
     where l.task_id = h.task_id and l.token = h.token and l.worker_id = h.worker_id offset 0) l
@@ -397,12 +339,8 @@ begin
   with newest as materialized (
     select e.* from (select e.* from queues.error e order by e.error_id desc limit 1000) e
     where e.kind = 'envelope_malformed' and e.step is null and e.occurred_at > now - interval '10 minutes')
-  select 'troubled_run', 'amber', n.task_id::text, n.age,
-    format('task %s of type %s wrote what is no message to its worker (envelope_malformed), %s ago', n.task_id, t.type,
-      queues.format_duration(n.age)),
-    format('Its handler must not write to the descriptor of the worker, nor a command print anything but its envelope. '
-      'What it did: holdfast why %s', n.task_id),
-    left(n.message, 200)
+  select 'troubled_run', 'amber', n.task_id::text, n.age, 'envelope_malformed' as code,
+    jsonb_build_object('type', t.type), left(n.message, 200)
   from (
     select distinct on (e.task_id) e.task_id, e.message,
       extract(epoch from now - e.occurred_at)::double precision as age
@@ -428,76 +366,49 @@ declare
   _live bigint := (select count(*) from queues.worker w where w.last_heartbeat > now - w.timeout);
   _led boolean := exists (select from queues.leadership l where l.leader_until >= now);
   _expired bigint;
-  _first timestamptz;
+  _seconds double precision;
   _chores bigint;
   _problem text;
 begin
-  return next row('workers', 'green', null, _live,
-    format('%s live worker%s', _live, case _live when 1 then '' else 's' end),
-    case when _live = 0 then 'Start one: holdfast worker' end, null)::queues.health_line;
+  return query
+  select 'workers', 'green', null, _live::double precision,
+    case _live when 0 then 'no_workers' else 'workers' end as code, '{}'::jsonb, null;
   if _live > 0 and not _led then
-    return next row('leader', 'amber', null, 0,
-      'there is no leader: schedules do not fire, and silent workers are not removed before their leases end',
-      'Look for lead_refused and duty_failed in the logs of the workers.', null)::queues.health_line;
+    return query select 'leader', 'amber', null, 0::double precision, 'no_leader' as code, '{}'::jsonb, null;
   end if;
 
-  select count(*), min(e.lease_until) into _expired, _first
+  select count(*), extract(epoch from now - min(e.lease_until)) into _expired, _seconds
   -- Of the pages that one sweep reads.
   from (
     select l.lease_until from queues.lease l where l.ctid < '(32768,0)' and l.lease_until < now limit 1000) e;
-  return next row('expired_leases',
-    case when _expired = 0 then 'green'
-      else queues.level_of(extract(epoch from now - _first)::double precision, 10, 60) end,
-    null, _expired, case when _expired = 0 then 'no lease has ended without a report'
-      else format('%s%s lease%s ended without a report, the first %s ago', _expired,
-        case when _expired = 1000 then ' or more' else '' end,
-        case _expired when 1 then '' else 's' end,
-          queues.format_duration(extract(epoch from now - _first)::double precision)) end,
-    case when _expired > 0 then 'Any worker sweeps them: start one, or call queues.sweep().' end,
-    null)::queues.health_line;
+  return query
+  select 'expired_leases', case when _expired = 0 then 'green' else queues.level_of(_seconds, 10, 60) end, null,
+    _expired::double precision, case _expired when 0 then 'no_expired_leases' else 'expired_leases' end as code,
+    jsonb_build_object('seconds', _seconds, 'counted_to', 1000), null;
 
-  select count(*), min(c.added_at), min(c.error) into _chores, _first, _problem
+  select count(*), extract(epoch from now - min(c.added_at)), min(c.error) into _chores, _seconds, _problem
   from (select c.added_at, c.error from queues.chore c where c.kind in ('c', 'w') limit 1000) c;
-  return next row('chores',
-    case when _chores = 0 then 'green'
-      else queues.level_of(extract(epoch from now - _first)::double precision, 10, 60) end,
-    null, _chores, case when _chores = 0 then 'the engine has nothing left to do'
-      else format('%s%s chore%s of the engine (runs to wake, tasks to cancel) wait%s, the first for %s', _chores,
-        case when _chores = 1000 then ' or more' else '' end, case _chores when 1 then '' else 's' end,
-        case _chores when 1 then 's' else '' end,
-        queues.format_duration(extract(epoch from now - _first)::double precision)) end,
-    case when _problem is not null
-        then 'Some failed, and are tried again after the others. Repair what the error names.'
-      when _chores > 0 then 'The leader does them. Look for a transaction that stays open and holds such a task, and '
-        'for chore_failed in the logs of the workers.' end, _problem)::queues.health_line;
+  return query
+  select 'chores', case when _chores = 0 then 'green' else queues.level_of(_seconds, 10, 60) end, null,
+    _chores::double precision,
+    case when _problem is not null then 'chores_failed' when _chores > 0 then 'chores' else 'no_chores' end as code,
+    jsonb_build_object('seconds', _seconds, 'counted_to', 1000), _problem;
 
   return query
   select 'silent_worker', 'red', w.worker_id, extract(epoch from now - w.last_heartbeat)::double precision,
-    format('worker %s on %s (pid %s) has been silent for %s, and held %s task%s at its last heartbeat',
-      w.worker_id, w.hostname, coalesce(w.pid::text, 'unknown'),
-      queues.format_duration(extract(epoch from now - w.last_heartbeat)::double precision), w.in_flight,
-      case w.in_flight when 1 then '' else 's' end),
-    'The leader recovers its tasks and removes it. If it stays, check whether there is a leader, and see its log.', null
+    'silent_worker' as code, jsonb_build_object('hostname', w.hostname, 'pid', w.pid, 'in_flight', w.in_flight), null
   from queues.worker w where w.last_heartbeat <= now - w.timeout order by w.last_heartbeat limit 50;
 
   return query
   select 'late_worker', 'amber', w.worker_id, extract(epoch from now - w.last_heartbeat)::double precision,
-    format('worker %s on %s (pid %s) sends a heartbeat every %s, and the last one came %s ago; it held %s task%s '
-      'then', w.worker_id, w.hostname, coalesce(w.pid::text, 'unknown'),
-      queues.format_duration(extract(epoch from w.heartbeat)::double precision),
-      queues.format_duration(extract(epoch from now - w.last_heartbeat)::double precision), w.in_flight,
-      case w.in_flight when 1 then '' else 's' end),
-    format('Check whether it still runs. After %s of silence, other workers get its tasks.',
-      queues.format_duration(extract(epoch from w.timeout)::double precision)), null
+    'late_worker' as code, jsonb_build_object('hostname', w.hostname, 'pid', w.pid, 'in_flight', w.in_flight,
+      'heartbeat', extract(epoch from w.heartbeat), 'timeout', extract(epoch from w.timeout)), null
   from queues.worker w
   where w.last_heartbeat <= now - 2 * w.heartbeat - interval '1 second' and w.last_heartbeat > now - w.timeout
   order by w.last_heartbeat limit 50;
 
   return query
-  select 'no_handler', 'amber', t.type, count(*)::double precision,
-    format('no live worker has a handler for %s: %s task%s postponed within the last ten minutes', t.type, count(*),
-      case count(*) when 1 then ' was' else 's were' end),
-    'Start a worker with the application that declares it; else they fail. If the name is wrong, cancel them.', null
+  select 'no_handler', 'amber', t.type, count(*)::double precision, 'no_handler' as code, '{}'::jsonb, null
   from (
     -- Of the latest acts only, so that the cost is bounded.
     select distinct a.task_id from (select a.* from queues.act a order by a.act_id desc limit 1000) a
@@ -511,10 +422,8 @@ begin
 
   return query
   select 'lost_worker', 'amber', l.worker_id, extract(epoch from now - l.lost_at)::double precision,
-    format('worker %s on %s was lost %s ago; %s of its tasks went back to the queue, and %s ended',
-      l.worker_id, l.hostname, queues.format_duration(extract(epoch from now - l.lost_at)::double precision),
-      l.recovered, l.dead),
-    'Find out why it ended: its log, the memory of its machine, the limits of its container.', null
+    'lost_worker' as code,
+    jsonb_build_object('hostname', l.hostname, 'recovered', l.recovered, 'dead', l.dead), null
   from queues.loss l where l.lost_at > now - interval '1 hour' order by l.lost_at desc limit 50;
 end
 $$;
@@ -532,20 +441,14 @@ begin
   if not queues.is_first_shard() then
     return query
     select 'misplaced_schedule', 'amber', s.name, extract(epoch from now - s.created_at)::double precision,
-      format('schedule %s of namespace %s is on shard %s and does not fire: schedules are on the first shard', s.name,
-        s.namespace, h.shard_name),
-      format('Remove it with the address of %s: holdfast schedules remove %s --namespace %L --database-url …',
-        h.shard_name, s.name, s.namespace), null::text
+      'misplaced_schedule' as code, jsonb_build_object('namespace', s.namespace, 'shard', h.shard_name), null::text
     from queues.schedule s cross join queues.shard h
     order by s.name, s.namespace limit 100;
     return;
   end if;
   return query
-  select 'late_schedule', queues.level_of(late.seconds, 30, 300), s.name, late.seconds,
-    format('schedule %s of namespace %s should have fired %s ago', s.name, s.namespace,
-      queues.format_duration(late.seconds)),
-    'The leader fires it: check whether there is a leader (holdfast workers), and look for duty_failed in its log.',
-    null
+  select 'late_schedule', queues.level_of(late.seconds, 30, 300), s.name, late.seconds, 'late_schedule' as code,
+    jsonb_build_object('namespace', s.namespace), null
   from queues.schedule s
   cross join lateral (
     select extract(epoch from now - coalesce(s.next_at, s.plan_after))::double precision as seconds
@@ -554,33 +457,22 @@ begin
   order by late.seconds desc limit 50;
 
   return query
-  select case when s.orphaned_at is not null then 'orphaned_schedule'
-    when s.paused_at is not null then 'paused_schedule'
-      else 'broken_schedule' end,
-    case when s.orphaned_at is null and s.paused_at is null then 'red' else 'amber' end, s.name,
-    extract(epoch from now - coalesce(s.orphaned_at, s.paused_at, s.decided_at))::double precision,
-    case when s.orphaned_at is not null
-      then format('schedule %s of namespace %s is no longer in the code of %s, and does not fire', s.name,
-        s.namespace, s.declared_by)
-      when s.paused_at is not null then format('schedule %s of namespace %s was paused by %s%s', s.name, s.namespace,
-        s.paused_by, coalesce(' because: ' || s.pause_reason, ''))
-      else format('schedule %s of namespace %s does not fire', s.name, s.namespace) end,
-    case when s.orphaned_at is not null
-      then format('If it is not needed: holdfast schedules remove %s --namespace %L', s.name, s.namespace)
-      when s.paused_at is not null then format('To resume: holdfast schedules resume %s --namespace %L', s.name,
-        s.namespace)
-      else 'Fix it in the code, or remove it and add it again.' end,
-    case when s.orphaned_at is null and s.paused_at is null then left(s.problem, 200) end
+  select k.code, case k.code when 'broken_schedule' then 'red' else 'amber' end, s.name,
+    extract(epoch from now - coalesce(s.orphaned_at, s.paused_at, s.decided_at))::double precision, k.code,
+    jsonb_build_object('namespace', s.namespace, 'declared_by', s.declared_by, 'by', s.paused_by,
+      'reason', s.pause_reason), case k.code when 'broken_schedule' then left(s.problem, 200) end
   from queues.schedule s
-  where s.orphaned_at is not null or s.paused_at is not null or s.problem is not null
+  cross join lateral (
+    select case when s.orphaned_at is not null then 'orphaned_schedule'
+      when s.paused_at is not null then 'paused_schedule'
+      when s.problem is not null then 'broken_schedule' end as code) k
+  where k.code is not null
   order by s.name, s.namespace limit 100;
 
   return query
-  select 'repeated_schedule', 'amber', s.name, count(*)::double precision,
-    format('%s declares schedule %s in %s namespaces, and each of them fires: %s', s.declared_by, s.name, count(*),
-      left(string_agg(s.namespace, ', ' order by s.namespace), 200)),
-    'If this is one application, let its logins share a namespace (holdfast namespaces add) and remove the others.',
-    null
+  select 'repeated_schedule', 'amber', s.name, count(*)::double precision, 'repeated_schedule' as code,
+    jsonb_build_object('declared_by', s.declared_by,
+      'namespaces', to_jsonb((array_agg(s.namespace order by s.namespace))[1:10])), null
   from queues.schedule s
   where s.declared_by is not null and s.orphaned_at is null and s.paused_at is null
   group by s.declared_by, s.name having count(*) > 1
@@ -611,30 +503,20 @@ begin
       when waiting.pending >= 10000 then 'red'
       when b.open_until is not null and waiting.pending > 0 then queues.level_of(waiting.seconds, 0, 600)
       else queues.level_of(waiting.seconds, 60, 600) end, s.name, coalesce(waiting.seconds, 0),
-    case when s.problem is not null then format('subscription %s cannot be served', s.name)
-      when waiting.pending = 0 then format('subscription %s has all its events', s.name)
-      else format('%s event%s wait%s for subscription %s, the oldest for %s%s',
-        case waiting.pending when 10000 then '10000 or more' else waiting.pending::text end,
-        case waiting.pending when 1 then '' else 's' end, case waiting.pending when 1 then 's' else '' end,
-        s.name, queues.format_duration(waiting.seconds),
-        case when s.paused_at is not null then '; it is paused'
-          when b.open_until is not null then '; its receiver fails those of namespace ' || b.namespace
-          when _sent_by = 0 then '; no dispatcher is live' else '' end) end,
-    case when s.problem is not null
-      then 'Fix the problem and restart the dispatcher, or remove the subscription and add it again.'
-      when waiting.pending = 0 then null
-      when s.paused_at is not null then format('To resume: holdfast events resume %s', s.name)
-      when _sent_by = 0 then 'Start a dispatcher: holdfast dispatch'
-      when b.open_until is not null then 'Fix its receiver; delivery is retried automatically.'
-      when waiting.seconds >= 60 then 'Run more dispatchers, or make the receiver faster.' end,
+    case when s.problem is not null then 'subscription_unusable' when waiting.pending = 0 then 'events_delivered'
+      when s.paused_at is not null then 'events_paused' when _sent_by = 0 then 'no_dispatcher'
+      when b.open_until is not null then 'receiver_fails' else 'events_wait' end as code,
+    jsonb_build_object('hostname', s.hostname, 'pending', waiting.pending, 'counted_to', 10000,
+      'namespace', b.namespace),
     left(case when s.problem is not null then s.problem
       when waiting.pending > 0 and s.paused_at is null and b.open_until is not null then b.last_error end, 200)
   from (
-    select s.*, (
-      select format('dispatcher on %s: %s', d.hostname, d.unusable ->> s.subscription_id::text) from queues.dispatcher d
+    select s.*, d.hostname, d.problem from queues.subscription s
+    left join lateral (
+      select d.hostname, d.unusable ->> s.subscription_id::text as problem from queues.dispatcher d
       where d.unusable ? s.subscription_id::text and d.last_seen > health_of_outbox.now - _timeout
-      order by d.last_seen desc limit 1) as problem
-    from queues.subscription s where s.removed_at is null) s
+      order by d.last_seen desc limit 1) d on true
+    where s.removed_at is null) s
   left join lateral (
     select b.* from queues.breaker b where b.subscription_id = s.subscription_id
     order by b.open_until desc nulls last, b.last_failure_at desc nulls last limit 1) b on true
@@ -645,10 +527,7 @@ begin
 
   return query
   select 'dead_events', queues.level_of(dead.events, 1, 1000), s.name, dead.events::double precision,
-    format('%s event%s for subscription %s %s given up',
-      case dead.events when 1000 then '1000 or more' else dead.events::text end,
-      case dead.events when 1 then '' else 's' end, s.name, case dead.events when 1 then 'was' else 'were' end),
-    format('Once its receiver works again: holdfast events redrive %s', s.name), null
+    'dead_events' as code, jsonb_build_object('counted_to', 1000), null
   from queues.subscription s
   cross join lateral (
     select count(*) as events from (
@@ -669,24 +548,16 @@ as $$
 #variable_conflict use_column
 begin
   return query
-  select t.check_name, queues.level_of(t.seconds, 0, t.red), t.process, t.seconds,
-    format('%s of process %s %s, the first for %s: %s',
-      case when t.instances = 1000 then '1000 or more' else t.instances::text end, t.process,
-      t.problem, queues.format_duration(t.seconds), t.process_id),
-    format('%s holdfast process show %s %s shows more. To end it: holdfast process cancel %s %s', t.advice, t.process,
-      t.process_id, t.process, t.process_id), left(t.message, 200)
+  select t.code, queues.level_of(t.seconds, 0, case t.code when 'orphaned_process' then 60 else 600 end), t.process,
+    t.seconds, t.code, jsonb_build_object('instances', t.instances, 'counted_to', 1000, 'process_id', t.process_id),
+    left(t.message, 200)
   from (
-    select w.check_name, w.red, w.problem, w.advice, p.process, found.instances, found.process_id,
-      extract(epoch from now - found.since)::double precision as seconds, (
+    select case w.trouble when 'orphaned' then 'orphaned_process' else 'failing_supervisor' end as code, p.process,
+      found.instances, found.process_id, extract(epoch from now - found.since)::double precision as seconds, (
         select e.message from queues.error e where e.task_id = found.task_id order by e.error_id desc
           limit 1) as message
     from queues.process p
-    cross join (values
-      ('orphaned_process', 'orphaned', 60, 'without a supervisor task',
-        'The leader enqueues it again; if it stays, look for duty_failed in its log.'),
-      ('failing_supervisor', 'failing', 600, 'with a supervisor that fails',
-        'It is retried; fix the function or its grants.'))
-      w(check_name, trouble, red, problem, advice)
+    cross join (values ('orphaned'), ('failing')) w(trouble)
     cross join lateral (
       select count(*) as instances, min(i.troubled_at) as since,
         (array_agg(i.process_id order by i.troubled_at))[1] as process_id,
@@ -731,12 +602,10 @@ begin
     _very_late := (
       select cardinality(f.task_ids)
       from queues.find_old_tasks(_status, 1000, _start, health_of_retention.now - interval '1 day') f);
-    return next row('retention', case when _very_late > 0 then 'red' else 'amber' end, _status, _late,
-      format('%s%s %s task%s should have been deleted more than %s ago', _late,
-        case when _late = 1000 then ' or more' else '' end, _status, case _late when 1 then '' else 's' end,
-        case when _very_late > 0 then 'a day' else 'an hour' end),
-      'The leader deletes them: check whether there is one, and look for duty_failed in its log. '
-      'holdfast prune deletes them at once.', null)::queues.health_line;
+    return query
+    select 'retention', case when _very_late > 0 then 'red' else 'amber' end, _status, _late::double precision,
+      case when _very_late > 0 then 'retention_very_late' else 'retention_late' end as code,
+      jsonb_build_object('counted_to', 1000), null;
   end loop;
 end
 $$;
@@ -748,9 +617,8 @@ returns setof queues.health_line
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select 'missing_grant', 'red', m.member, null::double precision,
-    format('members of %s lack the rights of %s', m.member, m.role), format('Have a DBA run: grant %I to %I;', m.role,
-      m.member), null
+  select 'missing_grant', 'red', m.member, null::double precision, 'missing_grant' as code,
+    jsonb_build_object('role', m.role), null
   from unnest(
     array['holdfast_client', 'holdfast_reader', 'holdfast_process', 'holdfast_worker', 'holdfast_dispatcher',
       'holdfast_operator'],
@@ -778,52 +646,33 @@ declare
     (select max(w.last_heartbeat) from queues.worker w), (select max(s.taken_at) from queues.sample s)) - now);
 begin
   if _ahead > 15 then
-    return next row('clock', 'amber', null, _ahead,
-      format('the clock of the database server was set back: the newest heartbeat or sample is %s in its future',
-        queues.format_duration(_ahead)),
-      'Until the clock is there, silent workers look alive, and times in lists are wrong. Check how the server sets '
-      'its clock, and restart the workers.', null)::queues.health_line;
+    return query select 'clock', 'amber', null, _ahead, 'clock_set_back' as code, '{}'::jsonb, null;
   end if;
   return query
-  select 'oldest_snapshot', queues.level_of(s.seconds, 300, 3600), s.kind || ' ' || s.subject, s.seconds,
-    format('%s %s%s has held a snapshot for %s: %s', s.kind, s.subject, coalesce(' of ' || s.login, ''),
-      queues.format_duration(s.seconds), s.description),
-    case when s.seconds < 300 then null
-      when s.kind = 'session'
-        then format('Dead rows cannot be removed meanwhile. End it in its application, or: select '
-          'pg_terminate_backend(%s)', s.subject)
-      when s.kind = 'prepared transaction'
-        then format('Dead rows cannot be removed meanwhile: commit prepared %L, or roll it back.', s.subject)
-      else 'Dead rows cannot be removed meanwhile. Check its standby, or drop the slot.' end, null
+  select 'oldest_snapshot', queues.level_of(s.seconds, 300, 3600), s.kind || ' ' || s.name, s.seconds,
+    case s.kind when 'session' then 'session_snapshot' when 'prepared transaction' then 'prepared_snapshot'
+      else 'slot_snapshot' end as code,
+    jsonb_build_object('name', s.name, 'pid', s.pid, 'login', s.login, 'state', s.state), null
   from queues.oldest_snapshots(now) s limit 3;
   if not pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
-    return next row('hidden_sessions', 'green', null, null, 'health cannot see what sessions of other logins do',
-      format('To see it: grant pg_read_all_stats to %I', current_user), null)::queues.health_line;
+    return query
+    select 'hidden_sessions', 'green', null, null::double precision, 'hidden_sessions' as code,
+      jsonb_build_object('hidden_from', quote_ident(current_user)), null;
   end if;
 
   return query
   select 'dead_rows', queues.level_of(t.n_dead_tup, greatest(100000, t.n_live_tup),
-    greatest(1000000, 10 * t.n_live_tup)), t.relname::text, t.n_dead_tup::double precision,
-    format('queues.%s has %s dead rows beside %s live ones', t.relname, t.n_dead_tup, t.n_live_tup),
-    case when t.n_dead_tup >= greatest(100000, t.n_live_tup)
-      then 'Claims slow down. Look for the oldest snapshot, then whether autovacuum runs: pg_stat_all_tables.' end, null
+    greatest(1000000, 10 * t.n_live_tup)), t.relname::text, t.n_dead_tup::double precision, 'dead_rows' as code,
+    jsonb_build_object('live', t.n_live_tup), null
   from pg_stat_all_tables t
   where t.schemaname = 'queues' and (t.relname in ('ready', 'lease') or t.n_dead_tup >= greatest(100000, t.n_live_tup))
   order by t.relname;
 
   return query
   select 'notification_queue', queues.level_of(_usage, 0.1, 0.5), 'session ' || holder.pid, _usage,
-    format('%s %% of the queue of notifications is in use', round(100 * _usage::numeric, 1))
-      || case when _usage > 0.5 then ': Holdfast sends none, so workers, dispatchers and callers poll' else '' end
-      || case when holder.pid is null then ''
-        else format('; the oldest transaction is that of session %s of %s, for %s', holder.pid, holder.usename,
-          queues.format_duration(holder.seconds)) end,
-    case when _usage >= 0.1
-      then 'A session listens and stays in a transaction. '
-        || case when holder.pid is null then format('To see which: grant pg_read_all_stats to %I', current_user)
-          else format('End it: select pg_terminate_backend(%s)', holder.pid) end
-        || '. Set idle_in_transaction_session_timeout for its login. When the queue is full, commits of other '
-        'applications that notify fail.' end, null
+    case when _usage > 0.5 then 'notification_queue_half_full' else 'notification_queue' end as code,
+    jsonb_build_object('pid', holder.pid, 'login', holder.usename, 'seconds', holder.seconds,
+      'hidden_from', case when holder.pid is null then quote_ident(current_user) end), null
   from (values (_usage)) one(used)
   left join lateral (
     -- PostgreSQL does not tell which session listens and how far it has read.
@@ -834,11 +683,8 @@ begin
     order by a.xact_start limit 1) holder on true;
   return query
   select 'transaction_ids', queues.level_of(greatest(age(d.datfrozenxid), mxid_age(d.datminmxid)), 1e9, 1.6e9), null,
-    greatest(age(d.datfrozenxid), mxid_age(d.datminmxid))::double precision,
-    format('the oldest transaction id is %s million back, the oldest multixact %s million; at 2100 million the '
-      'server stops', age(d.datfrozenxid) / 1000000, mxid_age(d.datminmxid) / 1000000),
-    case when greatest(age(d.datfrozenxid), mxid_age(d.datminmxid)) >= 1e9
-      then 'Look for the oldest snapshot, let autovacuum run, or: vacuum (freeze)' end, null
+    greatest(age(d.datfrozenxid), mxid_age(d.datminmxid))::double precision, 'transaction_ids' as code,
+    jsonb_build_object('transactions', age(d.datfrozenxid), 'multixacts', mxid_age(d.datminmxid)), null
   from pg_database d where d.datname = current_database();
 
   _bytes := queues.total_bytes();
@@ -847,14 +693,10 @@ begin
   if found then
     _growth := (_bytes - _day_ago.bytes) * 86400 / extract(epoch from now - _day_ago.taken_at);
   end if;
-  return next row('size', 'green', null, _bytes, format('all tables and indexes take %s', pg_size_pretty(_bytes)),
-    null, null)::queues.health_line;
-  return next row('growth', case when _growth > 1e9 and _growth > _bytes / 2 then 'amber' else 'green' end, null,
-    coalesce(_growth, 0),
-    case when _growth is null then 'growth is known after a leader has run for an hour'
-      else format('they grow by %s per day', pg_size_pretty(_growth::bigint)) end,
-    case when _growth > 1e9 and _growth > _bytes / 2
-      then 'Keep finished tasks for a shorter time: see retention.' end, null)::queues.health_line;
+  return query select 'size', 'green', null, _bytes::double precision, 'size' as code, '{}'::jsonb, null;
+  return query
+  select 'growth', case when _growth > 1e9 and _growth > _bytes / 2 then 'amber' else 'green' end, null,
+    coalesce(_growth, 0), case when _growth is null then 'growth_unknown' else 'growth' end as code, '{}'::jsonb, null;
 end
 $$;
 
@@ -863,28 +705,27 @@ $$;
 -- from the samples.
 -- Internal.
 create or replace function queues.oldest_snapshots(now timestamptz)
-returns table (kind text, subject text, login text, seconds double precision, description text)
+returns table (kind text, name text, pid integer, login text, seconds double precision, state text)
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select held.kind, held.subject, held.login,
+  select held.kind, held.name, held.pid, held.login,
     greatest(0, coalesce(extract(epoch from now - held.since)::double precision,
-    queues.snapshot_age(held.transactions, now))) as seconds, held.description
+    queues.snapshot_age(held.transactions, now))) as seconds, held.state
   from (
-    select 'session' as kind, a.pid::text as subject, a.usename::text as login, a.xact_start as since,
+    select 'session' as kind, a.pid::text as name, a.pid, a.usename::text as login, a.xact_start as since,
       greatest(age(a.backend_xmin), age(a.backend_xid))::bigint as transactions,
       -- Not its query, which contains values.
-      coalesce(a.state, 'doing what is hidden') as description
+      a.state
     from pg_stat_activity a
     where (a.datname = current_database() or a.datname is null) and a.pid <> pg_backend_pid()
       and a.usename is not null and coalesce(a.backend_xmin, a.backend_xid) is not null
     union all
-    select 'prepared transaction', p.gid, p.owner::text, p.prepared, age(p.transaction)::bigint,
-      'prepared and not committed'
+    select 'prepared transaction', p.gid, null, p.owner::text, p.prepared, age(p.transaction)::bigint, null
     from pg_prepared_xacts p where p.database = current_database()
     union all
-    select 'replication slot', s.slot_name::text, null, null, greatest(age(s.xmin), age(s.catalog_xmin))::bigint,
-      case when s.active then 'in use by pid ' || s.active_pid else 'not in use' end
+    select 'replication slot', s.slot_name::text, s.active_pid, null, null,
+      greatest(age(s.xmin), age(s.catalog_xmin))::bigint, null
     from pg_replication_slots s where s.xmin is not null) held
   order by seconds desc
 $$;

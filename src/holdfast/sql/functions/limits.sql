@@ -63,7 +63,10 @@ begin
   end loop;
   raise exception using errcode = 'QF503',
     message = format('the limit of %s %s cannot be changed now: %s', subject, name,
-      coalesce(queues.explain_limit_lock(_lock, queues.clock()), 'others claim under it')),
+      coalesce((
+        select format('session %s of login %s has claimed under it, or changed it, in a transaction that is open',
+          h.pid, h.login)
+        from queues.held_limit_locks(queues.clock()) h where h.lock = _lock limit 1), 'others claim under it')),
     hint = 'Try again once that transaction has ended.';
 end
 $$;

@@ -208,3 +208,8 @@ comment on column queues.claim_position.is_empty is 'Whether that claim found no
 alter table queues.sample add column counting interval;
 comment on column queues.sample.counting is
   'How long it took to count the tasks, or null if they were not counted. The next count waits fifty times as long.';
+
+-- What health found is told by a code with facts, and no longer in words.
+alter type queues.health_line
+  drop attribute message, drop attribute advice, drop attribute error,
+  add attribute code text, add attribute facts jsonb, add attribute error text;

@@ -277,14 +277,14 @@ comment on column queues.activity.run_counts is 'Attempts by how long they ran: 
 comment on column queues.activity.delay_counts is 'Attempts by how long they waited from due to start.';
 comment on column queues.activity.due is 'Waiting tasks that were due at the last sample of this time.';
 
--- The result of one health check, and what to do about it.
+-- The result of one health check: a code for what it found, names and numbers, and the latest error.
 create type queues.health_line as (
   check_name text,
   level text,
   subject text,
   value double precision,
-  message text,
-  advice text,
+  code text,
+  facts jsonb,
   error text
 );
 
