@@ -91,18 +91,35 @@ def holdfast_server(server: EmbeddedServer) -> Server:
 @pytest.fixture(scope="session")
 def template(server: EmbeddedServer) -> str:
     """The name of a migrated database with a settable clock, to be cloned."""
+    return _migrated(server, TEMPLATE)
+
+
+@pytest.fixture(scope="session")
+def core_template(server: EmbeddedServer) -> str:
+    """The same without any optional unit."""
+    return _migrated(server, f"{TEMPLATE}_core", "messages", "events", "web")
+
+
+def _migrated(server: EmbeddedServer, name: str, *left_out: str) -> str:
     schema = import_module("holdfast.schema")  # late, so that tests that need no schema run without it
     with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
-        admin.execute(f'create database "{TEMPLATE}"')
-    schema.migrate(server.url(TEMPLATE))
-    schema.install_test_clock(server.url(TEMPLATE))
-    return TEMPLATE
+        admin.execute(f'create database "{name}"'.encode())
+    schema.migrate(server.url(name), choice=schema.Choice(unwanted=frozenset(left_out)))
+    schema.install_test_clock(server.url(name))
+    return name
 
 
 @pytest.fixture
 def db(server: EmbeddedServer, template: str) -> Iterator[Database]:
     """A database of the test's own."""
     with cloned_database(server, template) as database:
+        yield database
+
+
+@pytest.fixture
+def core_db(server: EmbeddedServer, core_template: str) -> Iterator[Database]:
+    """A database of the test's own that has core alone."""
+    with cloned_database(server, core_template) as database:
         yield database
 
 

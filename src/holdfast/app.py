@@ -61,11 +61,12 @@ class DatabaseLocation:
 
     def find(self) -> str:
         from holdfast.postgres import resolve_database_url  # noqa: PLC0415 - imports the settings
-        from holdfast.schema import migrate  # noqa: PLC0415 - for the embedded server only
+        from holdfast.schema import Choice, migrate  # noqa: PLC0415 - for the embedded server only
 
         url = resolve_database_url(self.settings)
         if self.settings.database_url is None:
-            migrate(url)  # the embedded server has no administrator who would do it
+            # The embedded server has no administrator who would do it.
+            migrate(url, choice=Choice.of(self.settings))
         return url
 
 

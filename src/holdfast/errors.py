@@ -29,6 +29,7 @@ HoldfastError               1
 │   └── EmbeddedServerError 5   the embedded PostgreSQL cannot be found, started or reached
 ├── InvalidSignature        1   a webhook was not signed with a known secret, or too long ago
 ├── NotInstalled            6   the database has no Holdfast schema, or an older one
+│   └── UnitNotInstalled    6   the database does without the unit that was needed: messages, events or web
 ├── TryAgain               75   a conflict, or no time left; nothing was written, so try again
 └── UnexpectedDatabaseError 1   any other error of PostgreSQL
 """
@@ -43,6 +44,8 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 import psycopg
+
+from holdfast.units import unit_that_lacks
 
 
 class HoldfastError(Exception):
@@ -257,6 +260,10 @@ class NotInstalled(HoldfastError):
     exit_code: ClassVar[int] = 6
 
 
+class UnitNotInstalled(NotInstalled):
+    """The database does without the unit that was needed: messages, events or web."""
+
+
 class TryAgain(HoldfastError):
     """A conflict with another transaction, or no time left. Nothing was written: the call may be repeated."""
 
@@ -363,6 +370,9 @@ def translate_state(
     if kind is NotInstalled:
         if context:
             return UnexpectedDatabaseError(message, sqlstate=state)
+        if unit := unit_that_lacks(message):
+            message = f"this database has no {unit}, or those of an older release ({message})"
+            return UnitNotInstalled(message, hint=f"Run holdfast migrate --with {unit}.", sqlstate=state)
         message = f"this database has no Holdfast schema, or an older one ({message})"
         return NotInstalled(message, hint="Run holdfast migrate.", sqlstate=state)
     if state == _DENIED and context and hint is None:

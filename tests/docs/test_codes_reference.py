@@ -23,9 +23,18 @@ def _codes(piece: str) -> set[str]:
     return set(re.findall(r"(?:then|else)\s+'(\w+)'" if "case" in piece else r"'(\w+)'", piece))
 
 
-def _returned(*files: str) -> set[str]:
-    """What has the alias code in these files."""
-    source = "\n".join((SQL / file).read_text() for file in files)
+def _source(prefix: str, *files: str) -> str:
+    """These files, and the functions of units whose names begin so."""
+    function = re.compile(
+        rf"^create or replace function queues\.{prefix}_.*?^\$\$;$", re.DOTALL | re.MULTILINE
+    )
+    units = (found for path in (SQL / "units").rglob("*.sql") for found in function.findall(path.read_text()))
+    return "\n".join([*((SQL / file).read_text() for file in files), *units])
+
+
+def _returned(prefix: str, *files: str) -> set[str]:
+    """What has the alias code there."""
+    source = _source(prefix, *files)
     pieces = [found[0] for found in _RETURNED.finditer(source)]
     pieces += [found[1] for found in _CHOICE.finditer(source)]
     return {code for piece in pieces for code in _codes(piece)}
@@ -38,14 +47,14 @@ def _of_logins() -> set[str]:
 
 
 def test_each_code_of_health_has_words_and_each_of_the_words_is_of_a_code() -> None:
-    found = _returned("functions/health.sql", "front/base.sql")
+    found = _returned("health", "functions/health.sql", "front/base.sql")
     assert len(found) > 50
     assert len(_of_logins()) == 2
     assert found | _of_logins() == set(HEALTH)
 
 
 def test_each_code_of_explain_has_words_and_each_of_the_words_is_of_a_code() -> None:
-    found = _returned("functions/explain.sql")
+    found = _returned("explain", "functions/explain.sql")
     assert len(found) > 30
     assert found == set(EXPLANATION)
 
@@ -64,12 +73,10 @@ def _facts(after: str) -> set[str]:
 
 def test_words_need_no_fact_that_is_not_returned_with_their_code() -> None:
     checked = set()
-    for file, table, always in (
-        ("functions/health.sql", HEALTH, {"subject", "value"}),
-        ("front/base.sql", HEALTH, {"subject", "value"}),
-        ("functions/explain.sql", EXPLANATION, set[str]()),
+    for source, table, always in (
+        (_source("health", "functions/health.sql", "front/base.sql"), HEALTH, {"subject", "value"}),
+        (_source("explain", "functions/explain.sql"), EXPLANATION, set[str]()),
     ):
-        source = (SQL / file).read_text()
         for found in _RETURNED.finditer(source):
             after = source[found.end() :]
             if not (built := _BUILT.match(after)):

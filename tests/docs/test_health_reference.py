@@ -7,8 +7,9 @@ from support.documents import DOCS, REFERENCE, ROOT, rows
 
 
 def test_every_check_is_described() -> None:
-    source = (ROOT / "src/holdfast/sql/functions/health.sql").read_text()
-    functions = source.split("create or replace function ")
+    sql = ROOT / "src/holdfast/sql"
+    files = [sql / "functions/health.sql", *sql.glob("units/*/functions/hooks.sql")]
+    functions = "".join(path.read_text() for path in files).split("create or replace function ")
     checked = [text for text in functions if text.startswith("queues.health_of_")]
     assert len(checked) == 11
     written = {name for text in checked for name in _checks(text)}

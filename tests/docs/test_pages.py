@@ -101,10 +101,18 @@ def test_the_figures_of_the_readme_are_those_of_the_pages(monkeypatch: pytest.Mo
     assert written == tool.figures(DOCS), "run: python tools/figures.py"
 
 
+def _sql_files(folder: str) -> list[Path]:
+    """Those of core, of the units, and of what takes their place."""
+    sql = ROOT / "src/holdfast/sql"
+    return [
+        path for place in ("", "units/*/", "units/*/absent/") for path in sql.glob(f"{place}{folder}/*.sql")
+    ]
+
+
 def test_every_function_that_takes_locks_is_on_the_page_about_locks() -> None:
     page = (DOCS / "explanation" / "locks.md").read_text()
     stated = r"((?:^--[^\n]*\n)+)create or replace function (\w+\.\w+)"
-    for path in (ROOT / "src/holdfast/sql/functions").glob("*.sql"):
+    for path in _sql_files("functions"):
         for head, name in re.findall(stated, path.read_text(), re.MULTILINE):
             if "Locks:" in head and re.search(r"\bFor holdfast_", head):
                 assert f"`{name}`" in page, name
@@ -121,7 +129,7 @@ def test_every_function_that_takes_locks_is_on_the_page_about_locks() -> None:
 def test_every_sql_file_opens_with_what_it_is_for(
     folder: str, least: int, most: int, parts: list[str]
 ) -> None:
-    for path in (ROOT / "src/holdfast/sql" / folder).glob("*.sql"):
+    for path in _sql_files(folder):
         opening = path.read_text().partition("\n\n")[0]
         lines = opening.splitlines()
         assert all(line.startswith("-- ") for line in lines), path.name

@@ -42,6 +42,8 @@ def test_the_command_speaks_json(blank: Database) -> None:
         "from_version": 0,
         "to_version": SCHEMA_VERSION,
         "single_login": False,
+        "added": [],
+        "missing": [],
     }
     forced = holdfast_migrate("--json", "--force", dsn=blank.dsn)
     assert json.loads(forced.stdout)["action"] == "replay"

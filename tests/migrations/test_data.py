@@ -15,7 +15,7 @@ from support.worker_thread import working
 TABLES = """
   select c.oid::regclass::text from pg_class c
   where c.relnamespace in ('queues'::regnamespace, 'comms'::regnamespace) and c.relkind in ('r', 'p')
-    and not c.relispartition and c.relname <> 'installation'
+    and not c.relispartition and c.relname not in ('installation', 'unit')
   order by 1
 """
 STEPS = [

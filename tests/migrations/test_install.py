@@ -122,7 +122,7 @@ def test_a_function_that_nothing_describes_is_refused(release: Release) -> None:
         "-- ???\ncreate or replace function queues.x() returns void language sql as $$ select $$;\n",
     )
     with pytest.raises(ValueError, match=r"functions/tasks\.sql: what stands above queues\.x"):
-        _ = release.sources.functions
+        _ = release.sources.core.functions
 
 
 def test_documents_are_compressed_with_lz4_where_the_server_has_it(blank: Database) -> None:

@@ -61,11 +61,12 @@ def next_release(release: Release) -> Release:
     release.change_function("may_read_all", "returns boolean", "returns text")
     release.change_function("may_read_all", "select queues.has_role", "select 'x' where queues.has_role")
     readers = sorted(
-        path.name for path in release.root.glob("views/*.sql") if "may_read_all" in path.read_text()
+        str(path.relative_to(release.root))
+        for path in release.root.rglob("views/*.sql")
+        if "may_read_all" in path.read_text()
     )
     assert len(readers) > 1
-    for view in readers:
-        name = f"views/{view}"
+    for name in readers:
         release.replace(name, "(select queues.may_read_all())", "(select queues.may_read_all() is not null)")
     release.change_function("queue_act", "select a.act_id, a.queue,", "select a.queue, a.act_id,")
     release.remove_function("mark_idle")

@@ -11,6 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from holdfast.engine import Engine, enqueue, tasks
 from holdfast.engine.enqueue import NewTask
 from holdfast.errors import DatabaseUnavailable, MigrationRefused
+from holdfast.schema import Choice
 from holdfast.shards.check import check_shards
 from holdfast.shards.migration import migrate_shards
 from support.database import Database
@@ -52,7 +53,7 @@ def numbers(database: str) -> list[tuple[str, int]]:
 
 def test_a_lost_shard_stops_a_migration_before_anything_is_changed(young: FrontDatabase) -> None:
     with psycopg.connect(young.shards[0].dsn) as first:
-        first.execute("update queues.installation set digest = 'older'")
+        first.execute("update queues.unit set digest = 'older'")
     with lost(young, 1) as name:
         with pytest.raises(DatabaseUnavailable, match=f"shard {name}: "):
             migrate_shards(young.dsn, young.settings)
@@ -309,3 +310,29 @@ def test_a_login_that_a_shard_does_not_know_is_told_where_it_is_missing() -> Non
 
     assert granted.returncode == 4
     assert "the login 'newcomer' does not exist on s00" in granted.stderr
+
+
+def test_all_shards_have_the_units_of_the_first_and_the_front_offers_no_others(front: FrontDatabase) -> None:
+    names = ("small_front", "small_0", "small_1", "small_2")
+    with psycopg.connect(front.server.url("postgres"), autocommit=True) as admin:
+        for name in names:
+            admin.execute(f"create database {name}")
+        try:
+            shards = {f"s0{n}": front.server.url(f"small_{n}") for n in range(3)}
+            first_two = {name: shards[name] for name in ("s00", "s01")}
+            small = front.server.url("small_front")
+            migrate_shards(small, first_two, choice=Choice(unwanted=frozenset({"messages", "web"})))
+            assert not migrate_shards(small, first_two).changed
+            assert migrate_shards(small, shards, add=True).shards["s02"].missing == ("messages", "web")
+            assert check_shards(small, shards) == []
+            with psycopg.connect(small, autocommit=True) as connection:
+                row = connection.execute(
+                    "select queues.installed_units(), to_regnamespace('comms')"
+                ).fetchone()
+                assert row == (["core", "events"], None)
+                Engine(connection).run(enqueue.enqueue(NewTask("demo.echo")))
+            assert migrate_shards(small, shards, choice=Choice(frozenset({"messages"}))).front
+            assert check_shards(small, shards) == []
+        finally:
+            for name in names:
+                admin.execute(f"drop database {name} with (force)")

@@ -25,6 +25,7 @@ _CLIENT = {
         "watch_many",
     ),
     *("may_read_all", "has_role", "namespace", "clock", "status_of", "step_kind", "spec_hash"),
+    "installed_units",
     *("tasks_of", "task_events_of", "task_errors_of"),
     *("watch_processes", "process_status_of", "cancel_send_email_task", "cancel_send_sms_task"),
     *("start_process", "nudge_process", "cancel_process"),
@@ -59,6 +60,7 @@ _READER = {
     *("watch", "watch_many"),
     *("run_timeline", "related_to", "children_of"),
     *("may_read_all", "has_role", "namespace", "clock", "status_of", "step_kind", "spec_hash", "tokens_at"),
+    "installed_units",
     *("tasks_of", "task_events_of", "task_errors_of"),
 }
 _ACCESS = {
@@ -103,12 +105,19 @@ MAY_EXECUTE = {
             "run_function",
         ),
         *("may_read_all", "has_role", "namespace", "clock", "status_of", "step_kind", "spec_hash"),
+        "installed_units",
         *("emit", "receive", "prune_events", "prune_inbox"),
         "tidy_lanes",
         *("record_step", "record_steps", "read_steps", "read_results", "wake_waiting", "wake_joined"),
         *("record_changes", "start_children", "due_chores", "do_chores", "postpone_chore"),
     },
-    "holdfast_dispatcher": {"dispatcher_heartbeat", "claim_events", "settle_events", "retire_dispatcher"},
+    "holdfast_dispatcher": {
+        "installed_units",
+        "dispatcher_heartbeat",
+        "claim_events",
+        "settle_events",
+        "retire_dispatcher",
+    },
     "holdfast_operator": _READER
     | _SCHEDULE_ACTS
     | {"signal", "signal_key", "fork", "batch_members", "read_callback", "answer_callback"}

@@ -7,6 +7,12 @@ from pathlib import Path
 
 from holdfast.schema import Sources
 
+# It had no units: everything was core.
+_ALL_IN_CORE = """
+select set_config('holdfast.' || s.name, s.value, true)
+from (values ('units', '{core}'), ('parts', '{core}'), ('replaced', '{core}'),
+  ('added', case when to_regclass('queues.installation') is null then '{core}' else '{}' end)) s(name, value);
+"""
 # git archive e8374d9 src/holdfast | xz -9e
 _VERSION_1 = Path(__file__).parent.parent / "migrations/version_1.tar.xz"
 
@@ -25,6 +31,10 @@ def version_1(root: Path) -> Sources:
     text = "\n".join(path.read_text() for path in sorted(listing.glob("*.sql")))
     shutil.rmtree(listing)
     (sql / "functions/listing.sql").write_text(text)
+    (sql / "install/choose_units.sql").write_text(_ALL_IN_CORE)
+    (sql / "install/protect_facts.sql").write_text("")
+    record = sql / "install/record.sql"
+    record.write_text((sql / "install/register_processes.sql").read_text() + record.read_text())
     return Sources(sql)
 
 
@@ -67,7 +77,11 @@ class Release:
         self.change_function(name, self.function(name), "")
 
     def _files(self) -> list[Path]:
-        return [*self.root.glob("functions/*.sql"), *self.root.glob("views/*.sql")]
+        return [
+            path
+            for folder in ("functions", "views")
+            for path in [*self.root.glob(f"{folder}/*.sql"), *self.root.glob(f"units/*/{folder}/*.sql")]
+        ]
 
     def append(self, name: str, text: str) -> None:
         self.write(name, (self.root / name).read_text() + text)

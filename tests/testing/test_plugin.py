@@ -259,3 +259,25 @@ def _wait_for_end(pid: int) -> None:
         descriptor = os.pidfd_open(pid)
         assert select.select([descriptor], [], [], 60)[0], f"process {pid} goes on"
         os.close(descriptor)
+
+
+def test_databases_of_tests_do_without_the_units_that_the_settings_leave_out(
+    project: pytest.Pytester, given_server: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_WITHOUT", "messages, events")
+    project.makepyfile(
+        shop=SHOP,
+        test_shop="""
+        import pytest
+        import shop
+        from holdfast.errors import UnitNotInstalled
+
+        def test_an_order_ships(holdfast):
+            holdfast.use(shop.app)
+            shop.ship.enqueue(order_id=7)
+            assert [ran.result for ran in holdfast.drain()] == ["shipped 7"]
+            with pytest.raises(UnitNotInstalled, match="holdfast migrate --with events"):
+                shop.app.emit("order.created")
+        """,
+    )
+    project.runpytest_subprocess().assert_outcomes(passed=1)

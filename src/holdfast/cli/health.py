@@ -13,7 +13,8 @@ from holdfast.engine import Engine
 from holdfast.engine import health as engine_health
 from holdfast.engine.health import LEVELS, HealthLine, Level
 from holdfast.engine.roles import grant_lines, missing_grants
-from holdfast.errors import ConfigurationError
+from holdfast.engine.units import installed_units
+from holdfast.errors import ConfigurationError, NotAllowed
 from holdfast.serialization.text import visible
 
 _COLOURS = {"green": "green", "amber": "yellow", "red": "bold red"}
@@ -39,14 +40,24 @@ def health(
     if as_metrics:
         return Report(None, metrics_text(lines).removesuffix("\n"))
     level = worst_level(lines)
-    shown = _shown(lines, level, show_all=show_all)
-    return Report({"level": level, "lines": lines}, Lines(shown), exit_code=LEVELS.index(level))
+    units = _units(engine)
+    shown = _shown(lines, level, units if show_all else [], show_all=show_all)
+    document = {"level": level, "lines": lines, "units": units}
+    return Report(document, Lines(shown), exit_code=LEVELS.index(level))
 
 
 def _read(engine: Engine) -> list[HealthLine]:
     """A login that may not read health gets one red line with the statement that it needs."""
     missing = engine.run(missing_grants(("reader",)))
     return grant_lines(missing, "red", "may_not_read_health") or engine.run(engine_health.health())
+
+
+def _units(engine: Engine) -> list[str]:
+    """None if this login may not ask, which a line of health says."""
+    try:
+        return engine.run(installed_units())
+    except NotAllowed:
+        return []
 
 
 def worst_level(lines: Sequence[HealthLine]) -> Level:
@@ -76,11 +87,15 @@ def metrics_text(lines: Sequence[HealthLine]) -> str:
     return generate_latest(registry).decode()
 
 
-def _shown(lines: Sequence[HealthLine], level: Level, *, show_all: bool) -> Iterator[Text]:
+def _shown(
+    lines: Sequence[HealthLine], level: Level, units: Sequence[str], *, show_all: bool
+) -> Iterator[Text]:
     yield from (_line_text(line) for line in lines if show_all or line.level != "green")
     counts = Counter(line.level for line in lines)
     summary = ", ".join(f"{counts[one]} {one}" for one in reversed(LEVELS) if counts[one])
     yield level_text(level).append(f": {summary}", style="default")
+    if units:
+        yield Text(f"Installed: {', '.join(units)}")
 
 
 def _line_text(line: HealthLine) -> Text:

@@ -21,7 +21,7 @@ from holdfast.cli.login_token import login_token
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.logs import configure
 from holdfast.postgres import EmbeddedServer
-from holdfast.schema import migrate
+from holdfast.schema import Choice, migrate
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ def local_stack(
     check_exposure(listen, asks_for_login=True, hosts=())
     # Bind first: a port in use is the most common problem, and nothing has been started yet.
     with bind(listen) as bound, _database(settings) as url:
-        migrate(url, single_login=settings.database_url is not None and settings.single_login)
+        single = settings.database_url is not None and settings.single_login
+        migrate(url, single_login=single, choice=Choice.of(settings))
         yield LocalStack(command, settings, listen, bound, url)
 
 

@@ -37,6 +37,7 @@ from holdfast.engine.tasks import (
     TaskStatus,
     enqueued_at,
 )
+from holdfast.engine.units import installed_units
 from holdfast.errors import NotAllowed
 from holdfast.serialization.text import visible
 
@@ -183,7 +184,8 @@ def show(
     found = find_task(engine, task_id)
     events = engine.run(tasks.task_events(task_id))
     errors = engine.run(tasks.task_errors(task_id))
-    deliveries = engine.run(task_deliveries(task_id))
+    has_events = "events" in engine.run(installed_units())
+    deliveries = engine.run(task_deliveries(task_id)) if has_events else []
     workers = sorted({event.worker_id for event in events if event.worker_id is not None})
     ran_with = engine.run(engine_workers.provenance(workers)) if provenance else []
     shard = shard_field(task_id, shard_names(engine))

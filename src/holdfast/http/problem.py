@@ -113,12 +113,13 @@ def problem_of(error: errors.HoldfastError) -> Problem:
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         log.error("unexpected_database_error", error=str(error), sqlstate=error.sqlstate)
         return Problem(500, "unexpected database error; see the log of the server")
-    if isinstance(error, errors.DatabaseUnavailable | errors.NotInstalled):
+    lacks_unit = isinstance(error, errors.UnitNotInstalled)
+    if isinstance(error, errors.DatabaseUnavailable | errors.NotInstalled) and not lacks_unit:
         # The message names hosts and logins: for the log only.
         log.warning("database_unavailable", error=str(error))
         return unavailable(_lost_shard(error))
     headers = _retry_soon() if isinstance(error, errors.TryAgain) else {}
-    code = state if state.startswith("QF") else None
+    code = "unit_not_installed" if lacks_unit else state if state.startswith("QF") else None
     return Problem(status, error.message, code=code, hint=error.hint, headers=headers)
 
 

@@ -20,6 +20,7 @@ from holdfast.connections.shard_addresses import ShardAddresses, read_shard_addr
 from holdfast.engine import AsyncEngine, processes, tasks
 from holdfast.engine.processes import ProcessStatus
 from holdfast.engine.tasks import TaskSnapshot
+from holdfast.engine.units import installed_units
 from holdfast.errors import HoldfastError
 from holdfast.http.background import keep_running
 from holdfast.http.problem import Problem, TroubleLog
@@ -342,7 +343,8 @@ async def _read_states(engine: AsyncEngine, keys: list[UUID]) -> dict[UUID, Stat
     states: dict[UUID, State] = {
         state.task_id: state for state in await engine.run(tasks.task_snapshots(keys))
     }
-    if others := [key for key in keys if key not in states]:
+    others = [key for key in keys if key not in states]
+    if others and "messages" in await engine.run(installed_units()):
         await engine.run(processes.watch_processes(others, REGISTERED_FOR))
         states |= {state.wait_key: state for state in await engine.run(processes.process_statuses(others))}
     return states

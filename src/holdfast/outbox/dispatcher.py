@@ -26,7 +26,7 @@ from holdfast.outbox.sender import SubscriptionSender
 from holdfast.outbox.settlements import SettlementWriter
 from holdfast.outbox.sink import Sink, build_sink, known_sinks, sink_config
 from holdfast.postgres import resolve_database_url
-from holdfast.schema import migrate
+from holdfast.schema import Choice, migrate
 from holdfast.settings import Settings
 from holdfast.supervision import end_with_parent
 
@@ -46,7 +46,7 @@ def run_dispatcher(settings: Settings) -> None:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # httpx logs a line for every request
     url = resolve_database_url(settings)
     if settings.database_url is None:
-        migrate(url)
+        migrate(url, choice=Choice.of(settings))
     asyncio.run(_run_until_signalled(url, settings))
 
 

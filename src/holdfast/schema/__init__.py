@@ -1,11 +1,12 @@
 """Installs and upgrades the engine's SQL in a database, or prints it as a script for psql."""
 
 from holdfast.schema.migration import Migration, install_test_clock, migrate, plan
-from holdfast.schema.migration_steps import script
+from holdfast.schema.migration_steps import Choice, script
 from holdfast.schema.sources import Sources
 
 __all__ = [
     "SCHEMA_VERSION",
+    "Choice",
     "Migration",
     "Sources",
     "install_test_clock",

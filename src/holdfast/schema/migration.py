@@ -2,15 +2,16 @@
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import psycopg
 from psycopg import IsolationLevel
 
+from holdfast import units
 from holdfast.errors import MigrationRefused, TryAgain, translate
-from holdfast.schema.migration_steps import MigrationSteps
+from holdfast.schema.migration_steps import Choice, MigrationSteps
 from holdfast.schema.sources import Sources, SqlPiece
 
 Action = Literal["install", "upgrade", "replay", "nothing"]
@@ -45,6 +46,10 @@ select pg_get_userbyid(n.nspowner) = current_user and current_user <> 'holdfast_
     where c.relnamespace = n.oid and c.relname = 'installation' and c.relowner = n.nspowner)
 from pg_namespace n where n.nspname = 'queues'
 """
+_DECIDED = """
+select current_setting('holdfast.action'), current_setting('holdfast.installed_version'),
+  current_setting('holdfast.units')::text[], current_setting('holdfast.added')::text[]
+"""
 
 
 @dataclass(frozen=True)
@@ -56,15 +61,40 @@ class Migration:
     to_version: int
     single_login: bool = False
     """Whether the login that migrates owns everything itself, and there are no roles."""
+    added: tuple[str, ...] = ()
+    """The units that an installed database did not have before."""
+    missing: tuple[str, ...] = ()
+    """The units that it does without."""
 
     def __str__(self) -> str:
-        done = {
-            "install": f"installed version {self.to_version} of the schema",
-            "upgrade": f"upgraded the schema from version {self.from_version} to {self.to_version}",
-            "replay": f"replaced the functions and views of version {self.to_version}",
-            "nothing": f"nothing to do: the schema is at version {self.to_version}",
-        }[self.action]
-        return f"{done}, for a single login" if self.single_login else done
+        return self._told(
+            {
+                "install": f"installed version {self.to_version} of the schema",
+                "upgrade": f"upgraded the schema from version {self.from_version} to {self.to_version}",
+                "add": f"added {_listed(self.added)} to version {self.to_version} of the schema",
+                "replay": f"replaced the functions and views of version {self.to_version}",
+            }
+        )
+
+    @property
+    def pending(self) -> str:
+        """The same as what is still to be done."""
+        return self._told(
+            {
+                "install": f"pending: install version {self.to_version} of the schema",
+                "upgrade": f"pending: upgrade the schema from version {self.from_version} "
+                f"to {self.to_version}",
+                "add": f"pending: add {_listed(self.added)} to version {self.to_version} of the schema",
+                "replay": f"pending: replace the functions and views of version {self.to_version}",
+            }
+        )
+
+    def _told(self, words: Mapping[str, str]) -> str:
+        action = "add" if self.added and self.action == "replay" else self.action
+        said = words.get(action, f"nothing to do: the schema is at version {self.to_version}")
+        more = f", and {words['add'].split(' to ')[0]}" if self.added and action == "upgrade" else ""
+        without = f", without {_listed(self.missing)}" if self.missing else ""
+        return f"{said}{more}{without}{', for a single login' if self.single_login else ''}"
 
 
 def migrate(
@@ -73,22 +103,29 @@ def migrate(
     echo: Echo | None = None,
     force: bool = False,
     single_login: bool = False,
+    choice: Choice | None = None,
     sources: Sources | None = None,
 ) -> Migration:
     """Install or upgrade a database. `force` replaces functions and views even if they are unchanged.
 
-    `single_login` installs without roles. An installed database stays as it is, with or without them.
+    `single_login` installs without roles. An installed database stays as it is, with or without them. It
+    also keeps its units: a choice may only add some, or leave some out of a new database.
     """
-    steps = MigrationSteps(sources or Sources(), force, single_login)
+    steps = MigrationSteps(sources or Sources(), force, single_login, choice or Choice())
     say = echo or _say_nothing
     return _retry_conflicts(dsn, lambda connection: _migrate(connection, steps, say), say)
 
 
 def plan(
-    dsn: str, *, force: bool = False, single_login: bool = False, sources: Sources | None = None
+    dsn: str,
+    *,
+    force: bool = False,
+    single_login: bool = False,
+    choice: Choice | None = None,
+    sources: Sources | None = None,
 ) -> Migration:
     """Return what `migrate` would do, or raise its error. Changes nothing."""
-    steps = MigrationSteps(sources or Sources(), force, single_login)
+    steps = MigrationSteps(sources or Sources(), force, single_login, choice or Choice())
 
     def decide_only(connection: psycopg.Connection[Any]) -> Migration:
         found = _decide(connection, _as_installed(connection, steps))
@@ -120,17 +157,18 @@ def _migrate(connection: psycopg.Connection[Any], wanted: MigrationSteps, say: E
     found = _decide(connection, steps)
     if found.action == "nothing":
         return found
-    _apply(connection, steps.preparing)
-    if found.action == "install":
-        say("creating tables")
-        _apply(connection, steps.sources.tables)
-    for number, piece in steps.sources.migrations:
-        if found.action == "upgrade" and number > found.from_version:
-            say(f"applying {piece.name}")
-            _apply(connection, [piece])
-    say("replacing functions and views")
-    _apply(connection, [*steps.dropping_stale, *steps.replacing])
+    announced: str | None = None
+    for step in steps.applying:
+        if not step.pieces or not _holds(connection, step.condition):
+            continue
+        if step.announced not in (None, announced):
+            say(announced := step.announced)
+        _apply(connection, step.pieces)
     return found
+
+
+def _holds(connection: psycopg.Connection[Any], condition: str | None) -> bool:
+    return condition is None or connection.execute(f"select {condition}".encode()).fetchone() == (True,)
 
 
 def _as_installed(connection: psycopg.Connection[Any], steps: MigrationSteps) -> MigrationSteps:
@@ -141,11 +179,12 @@ def _as_installed(connection: psycopg.Connection[Any], steps: MigrationSteps) ->
 
 def _decide(connection: psycopg.Connection[Any], steps: MigrationSteps) -> Migration:
     _apply(connection, steps.deciding)
-    decided = connection.execute(
-        "select current_setting('holdfast.action'), current_setting('holdfast.installed_version')"
-    ).fetchone()
+    decided = connection.execute(_DECIDED).fetchone()
     assert decided  # noqa: S101 - a select without from returns one row
-    return Migration(decided[0], int(decided[1]), steps.sources.version, steps.single_login)
+    action, version, here, new = decided
+    added = tuple(unit for unit in units.NAMES if unit in new and action != "install")
+    missing = tuple(part.unit for part in steps.sources.units if part.unit not in here)
+    return Migration(action, int(version), steps.sources.version, steps.single_login, added, missing)
 
 
 def _apply(connection: psycopg.Connection[Any], pieces: Iterable[SqlPiece]) -> None:
@@ -201,6 +240,10 @@ def _explain(error: psycopg.Error) -> Exception:
         return TryAgain(f"{where}: {message}, {_MAX_ATTEMPTS} times. Nothing was changed", hint=hint)
     detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
     return MigrationRefused(f"{where}: {message}{detail}. Nothing was changed.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 def _say_nothing(line: str) -> None:

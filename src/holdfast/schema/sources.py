@@ -1,21 +1,26 @@
-"""The SQL files of a release: their order, their version and their digest.
+"""The SQL files of a release: their parts, their order, their version and their digests.
 
 Tables come first (`schema/`, or new files in `migrations/`), then `functions/`, one file per protocol, then
 `views/`, then `functions/listing.sql`, whose functions return rows of a view. Within a folder, files are
 sorted by name. The comment of a function in the catalog is the first sentence of what stands above it.
+
+Core is in the folders at the top. `units/NAME` has the same folders for each unit that a database may do
+without, and `units/NAME/absent` for what core calls where it is not installed.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-_PACKAGED = Path(__file__).parent.parent / "sql"
+from holdfast.units import CORE, OPTIONAL, SQL, Unit
+
 _ON_VIEWS = "functions/listing.sql"
 _FIRST_VERSION = 1
+_UNITS = "units/"
 
 # The declaration up to "language" is the part that callers see and that "create or replace" cannot change.
 _FUNCTION = re.compile(
@@ -39,32 +44,17 @@ class SqlPiece:
 
 
 @dataclass(frozen=True)
-class Sources:
-    """A tree of SQL files. Tests create trees of fictitious releases."""
+class Part:
+    """Files that are installed together: core, a unit, or what takes the place of a unit."""
 
-    root: Path = _PACKAGED
-
-    @cached_property
-    def version(self) -> int:
-        """The version of the newest migration, or the first version if there is none."""
-        return max((number for number, _ in self.migrations), default=_FIRST_VERSION)
-
-    @cached_property
-    def digest(self) -> str:
-        """A digest of all installed SQL: an unchanged release replaces nothing."""
-        total = hashlib.sha256()
-        for path in sorted(self.root.rglob("*.sql")):
-            name = path.relative_to(self.root).as_posix()
-            if not name.startswith("testing/"):
-                total.update(f"{name}\n{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-        return total.hexdigest()
-
-    def read(self, name: str) -> SqlPiece:
-        return SqlPiece(name, (self.root / name).read_text(encoding="utf-8"))
+    name: str
+    unit: str
+    root: Path
+    folder: str = ""
 
     @property
     def tables(self) -> list[SqlPiece]:
-        return list(self._folder("schema"))
+        return [*self._optional("schemas.sql"), *self._folder("schema")]
 
     @property
     def migrations(self) -> list[tuple[int, SqlPiece]]:
@@ -73,7 +63,7 @@ class Sources:
 
     @property
     def functions(self) -> list[SqlPiece]:
-        return [_with_comments(piece) for piece in self._functions() if piece.name != _ON_VIEWS]
+        return [_with_comments(piece) for piece in self.stated_functions if piece.name != _ON_VIEWS]
 
     @property
     def views(self) -> list[SqlPiece]:
@@ -81,34 +71,148 @@ class Sources:
 
     @property
     def functions_on_views(self) -> list[SqlPiece]:
-        return [_with_comments(piece) for piece in self._functions() if piece.name == _ON_VIEWS]
+        return [_with_comments(piece) for piece in self.stated_functions if piece.name == _ON_VIEWS]
+
+    @property
+    def grants(self) -> list[SqlPiece]:
+        return self._optional("grants.sql")
+
+    @property
+    def registration(self) -> list[SqlPiece]:
+        """What its own functions have to register."""
+        return self._optional("register.sql")
+
+    @property
+    def facts(self) -> list[SqlPiece]:
+        """Queries for what should be the same on every shard."""
+        return self._optional("facts.sql")
+
+    @property
+    def stated_functions(self) -> list[SqlPiece]:
+        return list(self._folder("functions"))
+
+    @property
+    def digest(self) -> str:
+        """A digest of its SQL: an unchanged part replaces nothing."""
+        paths = {path for path in (self.root / self.folder).rglob("*.sql") if self._contains(path)}
+        return _digest(self.root, paths)
+
+    def _contains(self, path: Path) -> bool:
+        name = path.relative_to(self.root / self.folder).as_posix()
+        return not name.startswith((_UNITS, "testing/", "absent/"))
+
+    def _folder(self, folder: str) -> Iterator[SqlPiece]:
+        for path in sorted((self.root / self.folder / folder).rglob("*.sql")):
+            yield read(self.root, path)
+
+    def _optional(self, name: str) -> list[SqlPiece]:
+        path = self.root / self.folder / name
+        return [read(self.root, path)] if path.exists() else []
+
+
+@dataclass(frozen=True)
+class Sources:
+    """A tree of SQL files. Tests create trees of fictitious releases."""
+
+    root: Path = SQL
+
+    @cached_property
+    def core(self) -> Part:
+        return Part(CORE, CORE, self.root)
+
+    @cached_property
+    def units(self) -> list[Part]:
+        """Those that a database may do without."""
+        return [Part(unit.name, unit.name, self.root, folder) for unit, folder in self._optional()]
+
+    @cached_property
+    def absent(self) -> list[Part]:
+        """What takes the place of each unit that is not installed."""
+        return [
+            Part(f"without_{unit.name}", unit.name, self.root, f"{folder}/absent")
+            for unit, folder in self._optional()
+        ]
+
+    @property
+    def parts(self) -> list[Part]:
+        return [self.core, *self.units, *self.absent]
+
+    @cached_property
+    def version(self) -> int:
+        """The version of the newest migration, or the first version if there is none."""
+        return max((number for number, _, _ in self.migrations), default=_FIRST_VERSION)
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of all installed SQL."""
+        return hashlib.sha256("\n".join(part.digest for part in self.parts).encode()).hexdigest()
+
+    @property
+    def migrations(self) -> list[tuple[int, SqlPiece, Part]]:
+        """In their order: core and the units count together."""
+        found = [(number, piece, part) for part in self.parts for number, piece in part.migrations]
+        return sorted(found, key=lambda one: one[:1])
+
+    @property
+    def offered(self) -> str:
+        """The units and the digests of their parts, as JSON for `install/choose_units.sql`."""
+        core = {"unit": CORE, "schemas": ["queues", "internal"], "digest": self.core.digest}
+        schemas = {unit.name: list(unit.schemas) for unit in OPTIONAL}
+        rest = [
+            {
+                "unit": part.unit,
+                "schemas": schemas[part.unit],
+                "digest": part.digest,
+                "absent": absent.digest,
+            }
+            for part, absent in zip(self.units, self.absent, strict=True)
+        ]
+        return json.dumps([core, *rest])
 
     @property
     def function_headers(self) -> str:
         """All functions of the release, as JSON for `install/find_stale_functions.sql`."""
-        return _describe(_FUNCTION, self._functions())
+        return self._describe(_FUNCTION, lambda part: part.stated_functions)
 
     @property
     def view_queries(self) -> str:
         """All views of the release, as JSON for `install/find_stale_views.sql`."""
-        return _describe(_VIEW, self.views)
+        return self._describe(_VIEW, lambda part: part.views)
 
-    def _functions(self) -> list[SqlPiece]:
-        return list(self._folder("functions"))
+    def read(self, name: str) -> SqlPiece:
+        return read(self.root, self.root / name)
 
-    def _folder(self, folder: str) -> Iterator[SqlPiece]:
-        for path in sorted((self.root / folder).rglob("*.sql")):
-            yield self.read(path.relative_to(self.root).as_posix())
+    def _optional(self) -> list[tuple[Unit, str]]:
+        known = [(unit, f"{_UNITS}{unit.name}") for unit in OPTIONAL]
+        return [(unit, folder) for unit, folder in known if (self.root / folder).is_dir()]
+
+    def _describe(self, pattern: re.Pattern[str], pieces_of: Callable[[Part], Iterable[SqlPiece]]) -> str:
+        """Names are unique. Only what takes the place of a unit states names of that unit again."""
+        found: dict[str, str] = {}
+        entries: list[str] = []
+        for part in self.parts:
+            for piece in pieces_of(part):
+                declared = {match["name"]: match.groupdict() for match in pattern.finditer(piece.sql)}
+                known = {name for name, unit in found.items() if part in self.absent and unit == part.unit}
+                if twice := sorted((found.keys() - known) & declared.keys()):
+                    raise ValueError(f"{piece.name} states {', '.join(twice)} a second time")
+                found |= dict.fromkeys(declared, part.unit)
+                entries += [
+                    json.dumps({"part": part.name} | parts, ensure_ascii=False) for parts in declared.values()
+                ]
+        return "[\n" + ",\n".join(entries) + "\n]"
 
 
-def _describe(pattern: re.Pattern[str], pieces: list[SqlPiece]) -> str:
-    found: dict[str, str] = {}
-    for piece in pieces:
-        declared = {match["name"]: match.groupdict() for match in pattern.finditer(piece.sql)}
-        if twice := sorted(found.keys() & declared):
-            raise ValueError(f"{piece.name} states {', '.join(twice)} a second time")
-        found |= {name: json.dumps(parts, ensure_ascii=False) for name, parts in declared.items()}
-    return "[\n" + ",\n".join(found.values()) + "\n]"
+def read(root: Path, path: Path) -> SqlPiece:
+    return SqlPiece(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
+
+
+def _digest(root: Path, paths: Iterable[Path]) -> str:
+    total = hashlib.sha256()
+    for path in sorted(paths):
+        name = path.relative_to(root).as_posix()
+        total.update(f"{name}\n{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()
 
 
 def _with_comments(piece: SqlPiece) -> SqlPiece:

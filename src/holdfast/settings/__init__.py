@@ -89,6 +89,10 @@ class Settings(BaseModel):
         default=False,
         description="Whether a migration installs without roles, so that its login owns everything.",
     )
+    without: Names = Field(
+        default=(),
+        description="Units that a new database does without, separated by commas: messages, events, web.",
+    )
     home: AbsolutePath = Field(
         default=Path(".holdfast"),
         description="Directory of the embedded PostgreSQL.",

@@ -78,9 +78,13 @@ def check_secrets(value: SecretStr | None) -> SecretStr | None:
     return value
 
 
-def split_names(value: object) -> object:
+def split_names(text: str) -> list[str]:
     """Names separated by commas, as an environment variable has them."""
-    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _read_names(value: object) -> object:
+    return split_names(value) if isinstance(value, str) else value
 
 
 def read_shards(value: object) -> object:
@@ -168,7 +172,7 @@ def _is_network(value: str) -> bool:
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 Size = Annotated[int, BeforeValidator(parse_size)]
-Names = Annotated[tuple[str, ...], BeforeValidator(split_names)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_read_names)]
 Networks = Annotated[Names, AfterValidator(_check_networks)]
 Prefixes = Annotated[Names, AfterValidator(_check_prefixes)]
 Hosts = Annotated[Names, AfterValidator(_check_hosts)]

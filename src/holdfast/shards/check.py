@@ -9,6 +9,7 @@ import psycopg
 from holdfast.connections.session import DatabaseAddress
 from holdfast.errors import HoldfastError, translate
 from holdfast.schema import Sources
+from holdfast.schema.sources import SqlPiece
 from holdfast.shards.front import Shard, front_problem
 from holdfast.shards.joining import grants_of
 from holdfast.shards.logins import FRONT
@@ -63,10 +64,18 @@ def _front_differences(
 
 def _facts(connection: psycopg.Connection[Any], sources: Sources) -> dict[str, set[str]]:
     facts: dict[str, set[str]] = {}
-    for what, fact in connection.execute(sources.read("front/facts.sql").sql.encode()).fetchall():
-        facts.setdefault(what, set()).add(fact)
+    _add_facts(facts, connection, sources.read("front/facts.sql"))
+    for part in sources.units:
+        if part.unit in facts["unit"]:
+            for piece in part.facts:
+                _add_facts(facts, connection, piece)
     facts["grant"] = {f"login {login} in role {role}" for login, role in grants_of(connection, sources)}
     return facts
+
+
+def _add_facts(facts: dict[str, set[str]], connection: psycopg.Connection[Any], piece: SqlPiece) -> None:
+    for what, fact in connection.execute(piece.sql.encode()).fetchall():
+        facts.setdefault(what, set()).add(fact)
 
 
 def _numbered(shard: Shard, facts: dict[str, set[str]]) -> list[Difference]:

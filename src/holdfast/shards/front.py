@@ -231,7 +231,7 @@ def _execute(connection: psycopg.Connection[Any], statement: str) -> None:
 def _clearing() -> list[str]:
     schemas = "queues, internal, comms, plproxy, holdfast_front"
     return [
-        f"drop schema {schemas} cascade",
+        f"drop schema if exists {schemas} cascade",
         """do $$ declare _server text; begin
         for _server in select srvname from pg_foreign_server where srvname like 'holdfast\\_%' loop
           execute format('drop server %I cascade', _server); end loop; end $$""",

@@ -8,11 +8,12 @@ from typing import Any
 import psycopg
 
 from holdfast.errors import ConfigurationError, HoldfastError, MigrationRefused
-from holdfast.schema import Migration, Sources, migrate, plan
+from holdfast.schema import Choice, Migration, Sources, migrate, plan
 from holdfast.schema.migration import Echo, become_owner, in_transaction
 from holdfast.shards.front import Shard, front_problem, generate, known_shards
 from holdfast.shards.joining import has_tasks, make_alike
 from holdfast.shards.reaching import require_reached
+from holdfast.units import NAMES
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ def migrate_shards(
     *,
     echo: Echo | None = None,
     force: bool = False,
+    choice: Choice | None = None,
     add: bool = False,
     sources: Sources | None = None,
 ) -> ShardsMigration:
@@ -63,7 +65,8 @@ def migrate_shards(
     known = known_shards(front)
     for shard in listed(shards):
         with _naming(shard):
-            done[shard.name] = migrate(shard.url, echo=echo, force=force, sources=files)
+            done[shard.name] = migrate(shard.url, echo=echo, force=force, choice=choice, sources=files)
+            choice = _like_first(choice, done[shard.name])
             number_shard(shard, keys, files)
             if shard.number > 0 and shard.name not in known and not has_tasks(shard):
                 make_alike(listed(shards)[0], shard, files)
@@ -73,16 +76,26 @@ def migrate_shards(
     return ShardsMigration(done, generate(front, listed(shards), keys, files, force=force))
 
 
-def plan_shards(front: str | None, shards: Mapping[str, str], *, force: bool = False) -> ShardsMigration:
+def plan_shards(
+    front: str | None, shards: Mapping[str, str], *, force: bool = False, choice: Choice | None = None
+) -> ShardsMigration:
     """What `migrate_shards` would do. Changes nothing."""
     front = _required(front)
     found = {}
     for shard in listed(shards):
         with _naming(shard):
-            found[shard.name] = plan(shard.url, force=force)
+            found[shard.name] = plan(shard.url, force=force, choice=choice)
+            choice = _like_first(choice, found[shard.name])
     pending = any(one.action != "nothing" for one in found.values())
     changed = pending or front_problem(front, listed(shards), key_shards(shards), Sources()) is not None
     return ShardsMigration(found, force or changed)
+
+
+def _like_first(choice: Choice | None, first: Migration) -> Choice:
+    """Every shard has the units of the first one: the front offers one list of functions."""
+    if choice is not None and choice.wanted | choice.unwanted == set(NAMES):
+        return choice
+    return Choice(frozenset(NAMES) - set(first.missing), frozenset(first.missing))
 
 
 def _required(front: str | None) -> str:

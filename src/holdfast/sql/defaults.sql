@@ -1,8 +1,5 @@
-
-
 comment on schema queues is 'Holdfast: the engine. Every change of state is a function here.';
 comment on schema internal is 'Holdfast: the function runner.';
-comment on schema comms is 'Holdfast: e-mail and text messages, the first business process built on the engine.';
 
 -- Only the global form works: a global default of PUBLIC cannot be revoked per schema. A single login keeps its
 -- defaults, because they also apply to what it creates in other schemas.

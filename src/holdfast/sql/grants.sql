@@ -11,18 +11,16 @@ begin
     from (
       select 'schema' as kind, n.oid::pg_catalog.regnamespace::text as name, n.nspowner as owner, a.grantee
       from pg_catalog.pg_namespace n cross join lateral pg_catalog.aclexplode(n.nspacl) a
-      where n.nspname in ('queues', 'internal', 'comms')
+      where n.nspname = any (pg_catalog.current_setting('holdfast.schemas')::text[])
       union all
       select case c.relkind when 'S' then 'sequence' else 'table' end, c.oid::pg_catalog.regclass::text, c.relowner,
         a.grantee
       from pg_catalog.pg_class c cross join lateral pg_catalog.aclexplode(c.relacl) a
-      where c.relnamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace,
-        'comms'::pg_catalog.regnamespace)
+      where c.relnamespace = any (pg_catalog.current_setting('holdfast.schemas')::pg_catalog.regnamespace[])
       union all
       select 'routine', p.oid::pg_catalog.regprocedure::text, p.proowner, a.grantee
       from pg_catalog.pg_proc p cross join lateral pg_catalog.aclexplode(p.proacl) a
-      where p.pronamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace,
-        'comms'::pg_catalog.regnamespace)
+      where p.pronamespace = any (pg_catalog.current_setting('holdfast.schemas')::pg_catalog.regnamespace[])
     ) held
     where held.grantee = 0 or held.grantee in (
       select r.oid from pg_catalog.pg_roles r
@@ -54,8 +52,6 @@ $$;
 grant usage on schema queues to
   holdfast_client, holdfast_process, holdfast_worker, holdfast_dispatcher, holdfast_operator, holdfast_reader;
 grant usage on schema internal to holdfast_worker;
-grant usage on schema comms to
-  holdfast_client, holdfast_process, holdfast_worker, holdfast_operator, holdfast_reader, holdfast_caller;
 
 grant execute on function
   queues.enqueue, queues.enqueue_many, queues.enqueue_for_client, queues.enqueue_simple,
@@ -64,11 +60,8 @@ to holdfast_client;
 grant execute on function queues.act_on_tasks to holdfast_client, holdfast_operator;
 grant execute on function queues.enqueue_reusing, queues.find_reusable_run, queues.store_reusable_run
 to holdfast_client;
-grant execute on function queues.enqueue_for_token to holdfast_client;
 grant execute on function
-  queues.enqueue_for_process, queues.nudge, queues.next_check, queues.refuse_change,
-  queues.register_process, queues.record_process_files, queues.note_supervision, queues.ending_of, queues.orphans,
-  queues.is_supervised
+  queues.enqueue_for_process, queues.refuse_change
 to holdfast_process;
 
 grant execute on function
@@ -79,15 +72,7 @@ grant execute on function
   queues.record_environment, queues.register_types, queues.unserved_queues, queues.record_activity
 to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;
-grant execute on function queues.find_orphans, queues.processes_to_repair to holdfast_worker;
 grant execute on function queues.actor to holdfast_process;
-grant execute on function queues.start_process to holdfast_client;
-grant execute on function queues.nudge_process, queues.cancel_process to holdfast_client, holdfast_operator;
-grant execute on function queues.process_history, queues.list_processes, queues.list_process_instances
-to holdfast_reader;
-grant execute on function queues.prune_processes to holdfast_worker, holdfast_operator;
-grant execute on function queues.watch_processes, queues.process_status_of to holdfast_client, holdfast_reader;
-grant select on queues.process_status, queues.registered_process to holdfast_client, holdfast_reader;
 grant execute on function queues.last_error, queues.handled_elsewhere to holdfast_worker;
 
 grant execute on function queues.add_schedule, queues.add_schedule_for_client,
@@ -123,38 +108,6 @@ grant select on
 to holdfast_reader;
 grant select on queues.task_status, queues.task_event, queues.task_error to holdfast_client;
 
-grant execute on function
-  comms.create_email_message, comms.kickoff_send_email_task, comms.create_sms_message, comms.kickoff_send_sms_task
-to holdfast_client;
-grant execute on function comms.cancel_send_email_task, comms.cancel_send_sms_task to holdfast_client,
-  holdfast_operator, holdfast_caller;
-grant execute on function
-  comms.send_email_supervisor, comms.get_email_payload, comms.record_email_success, comms.record_email_failure,
-  comms.send_sms_supervisor, comms.get_sms_payload, comms.record_sms_success, comms.record_sms_failure,
-  comms.repair_send_email, comms.repair_send_sms
-to holdfast_caller;
-grant execute on function comms.reserve_send, comms.keep_message to holdfast_worker;
-grant execute on function comms.clear_mailbox, comms.erase_messages, comms.record_delivery to holdfast_operator;
-grant select on comms.mailbox, comms.send_cap_status to holdfast_reader;
-grant select on comms.send_status, comms.send_email_status, comms.send_sms_status to holdfast_client, holdfast_reader;
-grant execute on function comms.send_email_history, comms.send_sms_history to holdfast_reader, holdfast_caller;
--- The outbox. Only dispatchers can read secrets.
-grant execute on function queues.emit, queues.receive to holdfast_client, holdfast_worker;
-grant execute on function
-  queues.dispatcher_heartbeat, queues.claim_events, queues.settle_events, queues.retire_dispatcher
-to holdfast_dispatcher;
-grant execute on function
-  queues.subscribe, queues.unsubscribe, queues.pause_subscription, queues.resume_subscription, queues.rotate_secret,
-  queues.test_subscription, queues.redrive_events
-to holdfast_operator;
-grant execute on function queues.prune_events, queues.prune_inbox to holdfast_worker, holdfast_operator;
-grant execute on function queues.list_deliveries to holdfast_reader;
-grant select on queues.subscription_event to holdfast_reader;
-grant execute on function queues.tail_events to holdfast_reader, holdfast_client;
-grant select on queues.outbox_status, queues.event_status, queues.delivery_status,
-  queues.dispatcher_status to holdfast_reader;
-grant select on queues.event_status, queues.delivery_status to holdfast_client;
-
 grant execute on function queues.set_limit, queues.drop_limit to holdfast_operator;
 grant execute on function queues.tidy_lanes to holdfast_worker;
 grant execute on function queues.tokens_at, queues.list_waiting_keys to holdfast_reader;
@@ -177,18 +130,17 @@ to holdfast_client, holdfast_reader;
 grant select on queues.step_status, queues.signal_status,
   queues.wait_status to holdfast_client, holdfast_reader;
 
+-- Which units are installed.
+grant execute on function queues.installed_units
+to holdfast_client, holdfast_worker, holdfast_dispatcher, holdfast_reader;
+
 -- Only administrators, that is, members of holdfast_owner, assign logins to namespaces: no grant.
 grant select on queues.namespace_member to holdfast_client, holdfast_reader;
 
--- The HTTP server. Its login is a member of holdfast_operator, and of holdfast_client if it enqueues tasks.
-grant execute on function
-  queues.create_token, queues.renew_token, queues.revoke_token, queues.check_token, queues.open_session,
-  queues.check_session, queues.close_session, queues.record_reveal
-to holdfast_operator;
+-- For the HTTP server, too. Its login is a member of holdfast_operator, and of holdfast_client if it enqueues tasks.
 grant execute on function queues.take_sample to holdfast_worker, holdfast_operator;
 grant execute on function queues.watch_many to holdfast_client, holdfast_reader;
 grant execute on function queues.tasks_of, queues.task_events_of, queues.task_errors_of
 to holdfast_client, holdfast_reader;
 grant execute on function queues.list_activity, queues.list_activity_of, queues.rank_types to holdfast_reader;
-grant select on queues.access_token_status, queues.access_event to holdfast_operator;
-grant select on comms.send_event to holdfast_reader, holdfast_client;
+grant select on queues.access_event to holdfast_operator;

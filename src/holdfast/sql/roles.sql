@@ -56,8 +56,7 @@ begin
   end loop;
 
   if not pg_catalog.has_database_privilege(_login, pg_catalog.current_database(), 'create')
-    and (pg_catalog.to_regnamespace('queues') is null or pg_catalog.to_regnamespace('internal') is null
-      or pg_catalog.to_regnamespace('comms') is null)
+    and (pg_catalog.to_regnamespace('queues') is null or pg_catalog.to_regnamespace('internal') is null)
   then
     _for_dba := _for_dba
       || pg_catalog.format('grant create on database %I to %I', pg_catalog.current_database(), _login);

@@ -6,8 +6,7 @@ begin
       'The login %I is a superuser. Its functions would run with all rights, and it can create roles. Leave out '
       '--single-login, or connect as the login of your application.', current_user);
   elsif not pg_catalog.has_database_privilege(current_user, pg_catalog.current_database(), 'create')
-    and (pg_catalog.to_regnamespace('queues') is null or pg_catalog.to_regnamespace('internal') is null
-      or pg_catalog.to_regnamespace('comms') is null)
+    and (pg_catalog.to_regnamespace('queues') is null or pg_catalog.to_regnamespace('internal') is null)
   then
     raise exception using message = pg_catalog.format(
       'The login %I may not prepare the database %I. Have a DBA run this, then migrate again:', current_user,

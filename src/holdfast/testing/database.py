@@ -10,7 +10,7 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 
 from holdfast.errors import translate
-from holdfast.schema import install_test_clock, migrate
+from holdfast.schema import Choice, install_test_clock, migrate
 from holdfast.settings import Settings
 from holdfast.testing.server import Server
 
@@ -48,7 +48,8 @@ class Databases:
         """Create the database that all others are copied from: migrated, with a test clock, and prepared."""
         url = self._server.url(self._template)
         self._admin.execute(SQL("create database {}").format(Identifier(self._template)))
-        migrate(url, single_login=self._server.given and Settings.load().single_login)
+        settings = Settings.load()
+        migrate(url, single_login=self._server.given and settings.single_login, choice=Choice.of(settings))
         install_test_clock(url)
         prepare(url)
 

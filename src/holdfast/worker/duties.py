@@ -12,6 +12,7 @@ from holdfast.engine import (
     processes,
     queues,
     retention,
+    units,
     workers,
 )
 from holdfast.engine.health import HealthLine
@@ -30,6 +31,8 @@ PRUNE_BATCH = 5000
 REST_FACTOR = 3.0
 """How long a walk over a table pauses after a step that changed nothing, as a multiple of what it took."""
 MAX_REPAIRS = 100
+LOOK_AGAIN_SECONDS = 60.0
+"""How often the leader looks whether a unit has been added."""
 
 
 class Sweep:
@@ -215,6 +218,22 @@ class ProcessPruning:
         return 0.0 if execute(processes.prune_processes()) else None
 
 
+class OfUnit:
+    """A duty that rests while the database does without its unit. A unit that is installed stays."""
+
+    def __init__(self, unit: str, duty: Duty) -> None:
+        self.name = duty.name
+        self.interval = duty.interval
+        self._unit = unit
+        self._duty = duty
+        self._installed = False
+
+    def run(self, execute: Execute) -> float | None:
+        if not self._installed:
+            self._installed = self._unit in execute(units.installed_units())
+        return self._duty.run(execute) if self._installed else LOOK_AGAIN_SECONDS
+
+
 def build_duties(log: Log, unserved: UnservedQueues) -> tuple[Duty, ...]:
     return (
         Sweep(log),
@@ -225,9 +244,9 @@ def build_duties(log: Log, unserved: UnservedQueues) -> tuple[Duty, ...]:
         Sampling(),
         Retention(log),
         LaneTidying(),
-        OutboxPruning(),
+        OfUnit("events", OutboxPruning()),
         ErrorCounting(),
         unserved,
-        ProcessRepair(log),
-        ProcessPruning(),
+        OfUnit("messages", ProcessRepair(log)),
+        OfUnit("messages", ProcessPruning()),
     )

@@ -37,9 +37,9 @@ def run(app: WorkerApp, *, settings: Settings | None = None, **options: Any) -> 
     end_with_parent()
     url = resolve_database_url(settings)
     if settings.database_url is None:
-        from holdfast.schema import migrate  # noqa: PLC0415 - for the embedded server only
+        from holdfast.schema import Choice, migrate  # noqa: PLC0415 - for the embedded server only
 
-        migrate(url)
+        migrate(url, choice=Choice.of(settings))
     loop = _new_loop()
     # What was loaded stays. A full collection would go through all of it, and every handler would wait.
     gc.collect()

@@ -188,9 +188,10 @@ def test_a_release_is_installed_by_every_migrate(django: Any, db: Database) -> N
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
-    db.connect().execute("update queues.installation set digest = 'older'")
+    db.connect().execute("update queues.unit set digest = 'older'")
     call_command("migrate", verbosity=0)
-    assert db.connect().execute("select digest from queues.installation").fetchone() != ("older",)
+    left = "select count(*) from queues.unit where digest = 'older'"
+    assert db.connect().execute(left).fetchone() == (0,)
 
 
 def test_a_flush_after_a_test_installs_nothing(django: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from planted.bugs import (
     signals,
     steps,
     tasks,
+    units,
     workers,
 )
 
@@ -30,4 +31,5 @@ BUGS = [
     *shards.BUGS,
     *pages.BUGS,
     *commands.BUGS,
+    *units.BUGS,
 ]

@@ -482,7 +482,7 @@ BUGS = [
     ),
     Bug(
         "events of a new cluster come before those that were restored",
-        "sql/functions/events.sql",
+        "sql/units/events/functions/events.sql",
         "  update queues.event_order o set shift = _at.shift + _at.newest + 1 - _at.oldest",
         "  update queues.event_order o set shift = _at.shift",
         "tests/sql/test_tail_events.py",

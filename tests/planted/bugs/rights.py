@@ -44,7 +44,7 @@ BUGS = [
     ),
     Bug(
         "an event that one namespace received is not new to another",
-        "sql/functions/events.sql",
+        "sql/units/events/functions/events.sql",
         "values (queues.namespace(), source",
         "values ('', source",
         "tests/sql/test_namespaces.py",
@@ -79,21 +79,21 @@ BUGS = [
     ),
     Bug(
         "a full queue of notifications fails the end of a process",
-        "sql/functions/processes.sql",
+        "sql/units/messages/functions/processes.sql",
         "\n    and queues.may_notify()",
         "",
         "tests/sql/test_notification_queue.py",
     ),
     Bug(
         "an aggregate is shared by all namespaces",
-        "sql/functions/events.sql",
+        "sql/units/events/functions/events.sql",
         "select a.subscription_id, a.owner, a.aggregate_id,",
         "select a.subscription_id, '', a.aggregate_id,",
         "tests/sql/test_namespaces.py",
     ),
     Bug(
         "the events of one namespace open the breaker of all",
-        "sql/functions/deliveries.sql",
+        "sql/units/events/functions/deliveries.sql",
         "d.namespace = any (shut) as is_shut",
         "cardinality(shut) > 0 as is_shut",
         "tests/sql/test_namespaces.py",
@@ -107,7 +107,7 @@ BUGS = [
     ),
     Bug(
         "a function that everybody may execute is run for a task",
-        "sql/functions/processes.sql",
+        "sql/functions/calls.sql",
         "    and not has_function_privilege('public', p.oid, 'execute')\n",
         "",
         "tests/sql/test_run_function.py",
@@ -125,7 +125,7 @@ BUGS = [
     ),
     Bug(
         "the role that calls functions of processes has the rights of an operator",
-        "sql/grants.sql",
+        "sql/units/messages/grants.sql",
         "grant execute on function queues.start_process to holdfast_client;",
         "grant execute on function queues.start_process to holdfast_client;\n"
         "grant usage on schema queues to holdfast_caller;\n"
@@ -169,7 +169,7 @@ BUGS = [
     ),
     Bug(
         "a function of a process registers processes as its caller",
-        "sql/functions/processes.sql",
+        "sql/units/messages/functions/processes.sql",
         "if (internal.current_call()).namespace is not null then",
         "if false then",
         "tests/sql/test_calls_of_processes.py",
@@ -211,7 +211,7 @@ BUGS = [
     ),
     Bug(
         "a history acts for the namespace of whoever looks at it",
-        "sql/functions/processes.sql",
+        "sql/units/messages/functions/processes.sql",
         "max_steps), _namespace))",
         "max_steps)))",
         "tests/sql/test_calls_of_processes.py",
@@ -323,7 +323,7 @@ BUGS = [
     ),
     Bug(
         "why a task waits quotes an error among its facts",
-        "sql/functions/explain.sql",
+        "sql/units/events/functions/hooks.sql",
         "'subscription', s.name, 'since', d.emitted_at,",
         "'subscription', s.name, 'since', d.emitted_at, 'last_error', d.last_error,",
         "tests/http/test_hidden_errors.py",
@@ -386,7 +386,7 @@ BUGS = [
     ),
     Bug(
         "a subscription to one namespace gets the events of others",
-        "sql/functions/events.sql",
+        "sql/units/events/functions/events.sql",
         "\n      and (s.namespaces = '{}' or e.owner = any (s.namespaces))),",
         "),",
         "tests/sql/test_namespaces.py::test_a_subscription_is_limited_to_namespaces",
@@ -470,14 +470,14 @@ BUGS = [
     ),
     Bug(
         "the defaults of a kickoff run with the rights of its caller",
-        "sql/functions/processes.sql",
+        "sql/functions/calls.sql",
         "and (p.proargdefaults is null or p.proargdefaults::text !~ '\\{(?!CONST :)')",
         "",
         "tests/sql/test_register_process.py",
     ),
     Bug(
         "a history without a column calls a function with the rights of the reader",
-        "sql/functions/processes.sql",
+        "sql/functions/calls.sql",
         " and p.prorettype = 2249 and p.proretset\n        and p.proallargtypes = '{20,1184,25,25,2950}'"
         " and p.proargnames[2:] = '{at,what,reason,task_id}'",
         "",
@@ -492,7 +492,7 @@ BUGS = [
     ),
     Bug(
         "a send of another namespace is locked before it is refused",
-        "sql/functions/messages.sql",
+        "sql/units/messages/functions/messages.sql",
         "if (select s.namespace = queues.namespace() or queues.has_role('operator') from comms.send_task s",
         "if (select true from comms.send_task s",
         "tests/sql/test_comms_facts.py",

@@ -74,7 +74,7 @@ BUGS = [
     ),
     Bug(
         "a nudge that waited moves a task that is due",
-        "sql/functions/processes.sql",
+        "sql/units/messages/functions/processes.sql",
         "if (_run_at > _now) is not true then",
         "if _run_at is null then",
         "tests/concurrency/test_moved_rows.py",

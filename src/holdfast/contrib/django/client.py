@@ -14,7 +14,7 @@ from holdfast.connections.transaction import run_in
 from holdfast.contrib.django.conf import dsn_of, read_conf
 from holdfast.engine import Statement
 from holdfast.engine.enqueue import Enqueued, NewTask, enqueue_one
-from holdfast.errors import NotInstalled
+from holdfast.errors import NotInstalled, UnitNotInstalled
 
 T = TypeVar("T")
 
@@ -94,5 +94,7 @@ def _naming_the_command() -> Iterator[None]:
     """If the schema is missing, name the command of Django that installs it."""
     try:
         yield
+    except UnitNotInstalled:
+        raise
     except NotInstalled as error:
         raise NotInstalled(error.message, hint=INSTALL, sqlstate=error.sqlstate) from error

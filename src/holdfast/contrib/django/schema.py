@@ -6,7 +6,7 @@ from django.core.management import CommandError
 
 from holdfast.contrib.django.conf import dsn_of, read_conf
 from holdfast.errors import HoldfastError
-from holdfast.schema import migrate
+from holdfast.schema import Choice, migrate
 from holdfast.settings import Settings
 
 
@@ -20,7 +20,8 @@ def install_schema(alias: str, echo: Callable[[str], object] | None = None) -> N
     if alias != conf.database or not conf.migrate:
         return
     try:
-        done = migrate(dsn_of(alias), single_login=Settings.load().single_login)
+        settings = Settings.load()
+        done = migrate(dsn_of(alias), single_login=settings.single_login, choice=Choice.of(settings))
     except HoldfastError as error:
         raise CommandError(
             f"The schema of Holdfast could not be installed in the database {alias!r}: {error}\n"

@@ -7,6 +7,7 @@ select 'schema' as kind, n.nspname::text as object, n.nspname::text as identity,
     where a.grantee <> n.nspowner and a.privilege_type = 'USAGE'), '[]')) as described
 from pg_catalog.pg_namespace n
 where n.nspname in ('queues', 'internal', 'comms')
+  and n.nspowner = (select q.nspowner from pg_catalog.pg_namespace q where q.nspname = 'queues')
 union all
 select 'function', n.nspname || '.' || p.proname, p.oid::pg_catalog.regprocedure::text,
   pg_catalog.jsonb_build_object(
@@ -40,6 +41,7 @@ select 'function', n.nspname || '.' || p.proname, p.oid::pg_catalog.regprocedure
       from pg_catalog.aclexplode(p.proacl) a where a.grantee <> p.proowner), '[]'))
 from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
 where n.nspname in ('queues', 'internal', 'comms')
+  and n.nspowner = (select q.nspowner from pg_catalog.pg_namespace q where q.nspname = 'queues')
 union all
 select 'view', n.nspname || '.' || c.relname, n.nspname || '.' || c.relname,
   pg_catalog.jsonb_build_object(
@@ -54,5 +56,6 @@ select 'view', n.nspname || '.' || c.relname, n.nspname || '.' || c.relname,
         case a.grantee when 0 then 'public' else a.grantee::pg_catalog.regrole::text end order by 1)
       from pg_catalog.aclexplode(c.relacl) a where a.grantee <> c.relowner), '[]'))
 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-where n.nspname in ('queues', 'internal', 'comms') and c.relkind = 'v'
+where n.nspname in ('queues', 'internal', 'comms')
+  and n.nspowner = (select q.nspowner from pg_catalog.pg_namespace q where q.nspname = 'queues') and c.relkind = 'v'
 order by 1, 2;

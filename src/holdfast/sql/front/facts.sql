@@ -1,4 +1,4 @@
--- What should be the same on every shard, as text. Tokens and logins are compared by what they allow.
+-- What should be the same on every shard, as text. Logins are compared by what they allow.
 select 'number' as what, pg_catalog.format('%s, number %s', s.shard_name, s.shard_number) as fact
 from queues.shard s
 union all
@@ -6,6 +6,8 @@ select 'keys', pg_catalog.format('keys on %s shards', s.key_shards) from queues.
 union all
 select 'release', pg_catalog.format('version %s of the schema, %s', i.version, pg_catalog.left(i.digest, 12))
 from queues.installation i
+union all
+select 'unit', u.unit from queues.unit u where u.installed
 union all
 select 'setting', pg_catalog.format('%s = %s', s.name, s.value) from queues.setting s
 union all
@@ -22,10 +24,5 @@ union all
 select 'namespace', pg_catalog.format('login %s in %s', n.name, n.namespace)
 from queues.namespace_member n where n.kind = 'login'
 union all
-select 'access token', pg_catalog.format('token %s %s', t.token_id, t.name)
-from queues.access_token_status t where t.good
-union all
 select 'schedule', pg_catalog.format('schedule %s of namespace %s, which does not fire there', s.name, s.namespace)
-from queues.schedule s where not queues.is_first_shard()
-union all
-select 'subscription', pg_catalog.format('%s to %s %s', o.name, o.sink, o.target) from queues.outbox_status o;
+from queues.schedule s where not queues.is_first_shard();

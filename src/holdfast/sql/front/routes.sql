@@ -138,6 +138,7 @@ from (values
        then sum(answer.succeeded + answer.failed + answer.retrying + answer.cancelled)::double precision
        when ''slowest'' then avg(answer.mean_seconds)
        else sum(answer.failed + answer.retrying)::double precision end desc, 2, 3'),
+  ('queues.installed_units', 'first', null, null),
   ('queues.health', 'each', null,
     'select answer.check_name, answer.level,
        pg_catalog.concat_ws('' '', holdfast_front.shard_name(answer.shard_number), answer.subject),

@@ -367,8 +367,7 @@ begin
   if not found then
     return false;
   end if;
-  update queues.event_order o set newest = n.newest
-  from (select pg_current_xact_id()::text::bigint + queues.event_shift() as newest offset 0) n;
+  perform queues.record_event_order();
   -- Clearly in the future: a lane or a gap may name a transaction that is about to begin.
   update queues.sample s set transaction_id = '3' where s.transaction_id > (_next + 1000)::text::xid8;
   update queues.error_gap g set noticed_before = _next::text::xid8 where g.noticed_before > (_next + 1000)::text::xid8;

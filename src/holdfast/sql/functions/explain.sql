@@ -71,35 +71,6 @@ begin
 end
 $$;
 
--- Explains which events about a task have not reached their subscriptions, and why; at most 20.
--- Internal: called by explain.
-create or replace function queues.explain_events(task_id uuid, now timestamptz)
-returns table (code text, facts jsonb, error text)
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select case when s.paused_at is not null then 'event_paused'
-      when d.last_error is not null then 'event_failed'
-      when b.open_until is not null then 'event_receiver_fails'
-      when not exists (select from queues.dispatcher p where p.last_seen > now - (
-          select g.value * interval '1 second' from queues.setting g where g.name = 'worker_timeout_seconds'))
-        then 'event_without_dispatcher'
-      when d.lease_until >= now then 'event_being_sent'
-      else 'event_behind_others' end as code,
-    jsonb_build_object('event_type', e.event_type, 'subscription', s.name, 'since', d.emitted_at,
-      'dispatcher', d.dispatcher_id),
-    case when s.paused_at is null
-      then left(coalesce(d.last_error, case when b.open_until is not null then b.last_error end), 200) end
-  from queues.outbox_event e
-  cross join queues.subscription s
-  join queues.delivery d on d.subscription_id = s.subscription_id
-    and d.namespace = e.namespace and d.aggregate_id = coalesce(e.aggregate_id, e.event_id::text)
-    and d.event_number = e.event_number
-  left join queues.breaker b on b.subscription_id = s.subscription_id and b.namespace = e.namespace
-  where e.task_id = explain_events.task_id and s.removed_at is null
-  order by e.event_number, s.name limit 20
-$$;
-
 -- Explains which worker holds a task, and whether that worker still sends heartbeats.
 -- Internal: called by explain.
 create or replace function queues.explain_hold(

@@ -1,11 +1,10 @@
--- What people read about tasks: searches, pages, the timeline of a run, and the stream of events. It is installed after
--- the views, because some functions return their rows.
+-- What people read about tasks: searches, pages and the timeline of a run. It is installed after the views, because
+-- some functions return their rows.
 -- Invariant: a session gets the tasks of its namespace, or all if it may read all. A search reads a bounded number of
 -- rows, whichever filters are given, and says where the next page begins.
 -- Lock order: none. All functions are stable and read in one snapshot.
 -- At the same time: pages go by task_id, so tasks that are enqueued or end between two pages neither shift the next
--- page nor appear twice. A reader of events does not miss one that commits late: an event is final only if every
--- transaction that could come before it has ended.
+-- page nor appear twice.
 
 -- Returns how many tasks have each status, of those that match the filters of find_tasks. Examines the newest 10,000
 -- tasks of each status; with a filter 2,000, or 500 if it has to read documents or errors. "more" says that there are
@@ -387,16 +386,8 @@ begin
   from queues.schedule_status s
   where s.name = _task.metadata ->> 'schedule' and s.namespace = _task.namespace
   union all
-  select 'process', i.process, null, i.process_id, null, i.status, null, null
-  from queues.process p
-  cross join lateral (
-    select _task.payload ->> f.field as number
-    from (values (p.root_table || '_id'), (regexp_replace(p.process, '^.*\.', '') || '_task_id')) f(field)
-    where _task.payload ->> f.field ~ '^[0-9]{1,18}$' limit 1) f
-  cross join lateral (
-    select i.process, i.process_id, i.status from queues.process_status i
-    where i.process = p.process and i.process_id = f.number::bigint offset 0) i
-  where starts_with(_task.type, p.schema_name || '.');
+  select 'process', p.process, null, p.process_id, null, p.status, null, null
+  from queues.processes_named(_task.type, _task.payload) p;
 end
 $$;
 
@@ -481,51 +472,6 @@ begin
       select o.finished_at, o.worker_id, o.status from queues.outcome o
       where o.task_id = c.child_id offset 0) o on true) t
   order by t.started_at, t.rank, t.number, t.name;
-end
-$$;
-
--- Returns events in the order in which they became visible, from a position on; without one, the newest. "final" means
--- that no earlier event will become visible: a reader continues from the last final event, and remembers which later
--- ones it has seen, because an open transaction may have an earlier number.
--- For holdfast_reader and holdfast_client. Locks: none.
-create or replace function queues.tail_events(
-  after_transaction bigint default null, after_number bigint default null, max_events integer default 100)
-returns table (
-  event_id uuid, event_type text, occurred_at timestamptz, aggregate_id text, subject text, task_id uuid, data jsonb,
-  delivered bigint, dead bigint, deliveries integer, transaction_id bigint, event_number bigint, final boolean)
-language plpgsql stable security definer
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-as $$
-#variable_conflict use_column
-declare
-  _open constant xid8 := (select (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + o.shift)::text::xid8
-    from queues.event_order o);
-  _all constant boolean := queues.may_read_all();
-  _namespace constant text := queues.namespace();
-begin
-  if max_events is null or max_events not between 1 and 10000 then
-    raise exception using errcode = 'QF400', message = 'max_events must be between 1 and 10000';
-  end if;
-  -- Not from the view queues.event_status, which has no order before it is read to the end.
-  return query
-  with chosen as materialized (
-    (select e.* from queues.outbox_event e
-    where after_transaction is null
-      and (_all or e.namespace = _namespace)
-    order by e.transaction_id desc, e.event_number desc limit case when after_transaction is null then max_events end)
-    union all
-    (select e.* from queues.outbox_event e
-    where (e.transaction_id, e.event_number) > (after_transaction::text::xid8, coalesce(after_number, 0))
-      and (_all or e.namespace = _namespace)
-    order by e.transaction_id, e.event_number limit max_events))
-  select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, coalesce(e.subject, e.aggregate_id), e.task_id,
-    e.data, (select count(*) from queues.delivered d where d.event_id = e.event_id),
-    (select count(*) from queues.dead_delivery d where d.event_id = e.event_id),
-    e.deliveries, e.transaction_id::text::bigint, e.event_number, e.transaction_id < _open
-  from chosen e order by e.transaction_id, e.event_number;
 end
 $$;
 

@@ -97,7 +97,7 @@ begin
 
   if status = 'messages' then
     select m.pruned, m.examined, m.next, _past into pruned, examined, next, _last
-    from comms.prune_messages(max_tasks, _past, dry_run, _now) m;
+    from queues.prune_messages(max_tasks, _past, dry_run, _now) m;
   elsif status = 'steps' then
     select s.pruned, s.examined, s.next, s.last into pruned, examined, next, _last
     from queues.prune_steps(max_tasks, _past, dry_run, _now) s;

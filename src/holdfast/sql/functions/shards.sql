@@ -57,9 +57,7 @@ as $$
     'task_limit', (select coalesce(jsonb_agg(to_jsonb(l)), '[]') from queues.task_limit l),
     'paused_queue', (select coalesce(jsonb_agg(to_jsonb(q)), '[]') from queues.paused_queue q),
     'namespace_login', (select coalesce(jsonb_agg(to_jsonb(n)), '[]') from queues.namespace_login n),
-    'access_token', (select coalesce(jsonb_agg(to_jsonb(t)), '[]') from queues.access_token t),
-    'subscription',
-    (select coalesce(jsonb_agg(to_jsonb(s)), '[]') from queues.subscription s where s.removed_at is null))
+    'access_token', queues.shard_tokens(), 'subscription', queues.shard_subscriptions())
 $$;
 
 -- Sets in this database what an operator has set in another one, and removes what was set here. Only before the first
@@ -89,19 +87,8 @@ begin
   insert into queues.namespace_login
   select n.* from jsonb_populate_recordset(null::queues.namespace_login, settings -> 'namespace_login') n;
   perform queues.renew_routes();
-  -- The first shard numbers tokens for all of them.
-  delete from queues.access_token;
-  insert into queues.access_token overriding system value
-  select t.* from jsonb_populate_recordset(null::queues.access_token, settings -> 'access_token') t;
-  -- Subscriptions have ids of their own on each shard, and a breaker.
-  perform queues.unsubscribe(s.name) from queues.subscription s where s.removed_at is null;
-  perform queues.subscribe(s.name, s.sink, s.target, s.event_types, s.type_prefixes, s.options, s.secrets,
-    s.max_attempts)
-  from jsonb_populate_recordset(null::queues.subscription, settings -> 'subscription') s;
-  update queues.subscription o
-  set paused_at = s.paused_at, paused_by = s.paused_by, pause_reason = s.pause_reason
-  from jsonb_populate_recordset(null::queues.subscription, settings -> 'subscription') s
-  where s.name = o.name and o.removed_at is null and s.paused_at is not null;
+  perform queues.take_shard_tokens(settings -> 'access_token');
+  perform queues.take_shard_subscriptions(settings -> 'subscription');
 end
 $$;
 

@@ -1,5 +1,6 @@
--- Sets holdfast.owner, the role that owns everything. A database keeps the way in which it was installed, with roles or
--- for a single login, and only that login migrates it: no migration acts for an owner that another login has put there.
+-- Sets holdfast.owner, the role that owns everything, and holdfast.login, as which the login acts until it becomes the
+-- owner. A database keeps the way in which it was installed, with roles or for a single login, and only that login
+-- migrates it: no migration acts for an owner that another login has put there.
 do $$
 declare
   _single constant boolean := pg_catalog.current_setting('holdfast.single_login');
@@ -17,6 +18,7 @@ begin
       'This database was installed for the single login %I, and this login is %I. Connect as %I%s.', _owner,
       current_user, _owner, case when _single then '' else ', with --single-login if this is a script' end);
   end if;
+  perform pg_catalog.set_config('holdfast.login', pg_catalog.current_setting('role'), true);
   perform pg_catalog.set_config('holdfast.owner', case when _single then current_user else 'holdfast_owner' end, true);
 end
 $$;

@@ -14,18 +14,16 @@ begin
     join pg_catalog.pg_depend d on d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass and d.refobjid = c.reltype
     join pg_catalog.pg_proc p on d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass and p.oid = d.objid
     where c.relkind = 'v'
-      and c.relnamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace,
-        'comms'::pg_catalog.regnamespace)
-      and p.pronamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace,
-        'comms'::pg_catalog.regnamespace)
+      and c.relnamespace = any (pg_catalog.current_setting('holdfast.schemas')::pg_catalog.regnamespace[])
+      and p.pronamespace = any (pg_catalog.current_setting('holdfast.schemas')::pg_catalog.regnamespace[])
   loop
     execute 'drop routine ' || _dropped;
   end loop;
 
   select pg_catalog.string_agg(c.oid::pg_catalog.regclass::text, ', ') into _dropped
   from pg_catalog.pg_class c
-  where c.relkind = 'v' and c.relnamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace,
-    'comms'::pg_catalog.regnamespace);
+  where c.relkind = 'v'
+    and c.relnamespace = any (pg_catalog.current_setting('holdfast.schemas')::pg_catalog.regnamespace[]);
   if _dropped is not null then
     execute 'drop view ' || _dropped;
   end if;

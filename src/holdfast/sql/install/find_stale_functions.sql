@@ -1,14 +1,20 @@
--- Finds functions that "create or replace" cannot replace: those that are no longer in the release, and those whose
--- parameters or result have changed. To compare, each header of the release is declared once under a temporary name.
+-- Finds functions that "create or replace" cannot replace: those that are no longer wanted here, and those of the parts
+-- to be replaced whose parameters or result have changed. To compare, each header is declared once under a temporary
+-- name. If a view has to be dropped for that, all of them are, and every part is replaced.
 do $$
 declare
-  _wanted constant jsonb := pg_catalog.current_setting('holdfast.functions');
+  _parts constant text[] := pg_catalog.current_setting('holdfast.parts');
+  _replaced constant text[] := pg_catalog.current_setting('holdfast.replaced');
+  _wanted constant jsonb := (
+    select pg_catalog.jsonb_agg(w)
+    from pg_catalog.jsonb_array_elements(pg_catalog.current_setting('holdfast.functions')::jsonb) w
+    where w ->> 'part' = any (_parts));
   _function record;
   _stale oid[];
 begin
   _stale := array(
     select p.oid from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
-    where n.nspname in ('queues', 'internal', 'comms')
+    where n.nspname = any (pg_catalog.current_setting('holdfast.schemas')::text[])
       and not exists (
         select from pg_catalog.jsonb_array_elements(_wanted) w where w ->> 'name' = n.nspname || '.' || p.proname));
 
@@ -18,8 +24,9 @@ begin
     join (
       select p.oid, n.nspname || '.' || p.proname as name, p.pronargdefaults as defaults
       from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
-      where n.nspname in ('queues', 'internal', 'comms')
+      where n.nspname = any (pg_catalog.current_setting('holdfast.schemas')::text[])
     ) live on live.name = w ->> 'name'
+    where w ->> 'part' = any (_replaced)
   loop
     begin
       execute pg_catalog.format('create function queues.holdfast_probe%s language plpgsql as ''''', _function.header);
@@ -47,5 +54,8 @@ begin
     select from pg_catalog.pg_depend d
     where d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass
       and d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass and d.refobjid = any (_stale))::text, true);
+  if pg_catalog.current_setting('holdfast.drop_views')::boolean then
+    perform pg_catalog.set_config('holdfast.replaced', _parts::text, true);
+  end if;
 end
 $$;

@@ -15,7 +15,7 @@ begin
       order by pg_catalog.array_position(_first, c.relname::text), c.oid), pg_catalog.array_agg(c.oid)
     into _tables, _ours
     from pg_catalog.pg_class c
-    where c.relnamespace in (pg_catalog.to_regnamespace('queues'), pg_catalog.to_regnamespace('comms'))
+    where c.relnamespace = any (pg_catalog.current_setting('holdfast.schemas')::pg_catalog.regnamespace[])
       and c.relkind in ('r', 'p');
     begin
       execute pg_catalog.format('lock table %s in access exclusive mode', _tables);

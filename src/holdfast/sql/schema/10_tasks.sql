@@ -113,9 +113,7 @@ insert into queues.executor (executor, needs_process, description) values
   ('process', false, 'a registered Python handler, in a child process'),
   ('command', false, 'an external program from the worker''s configuration'),
   ('ray', false, 'a registered Python handler, on a Ray cluster'),
-  ('db_function', true, 'a database function, called through internal.run_function'),
-  ('email', true, 'an e-mail, between its before, success and error handlers'),
-  ('sms', true, 'a text message, between its before, success and error handlers');
+  ('db_function', true, 'a database function, called through internal.run_function');
 
 create table queues.setting (
   name text collate "C" constraint setting_pkey primary key,

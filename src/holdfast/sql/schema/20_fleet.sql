@@ -87,8 +87,19 @@ create table queues.installation (
   digest text not null
 );
 comment on table queues.installation is 'The versions of the schema that were installed in this database.';
-comment on column queues.installation.digest is
-  'SHA-256 of the SQL that was last applied. A release with another digest must be applied.';
+comment on column queues.installation.digest is 'SHA-256 of the SQL that was last applied.';
+
+create table queues.unit (
+  unit text collate "C" constraint unit_pkey primary key,
+  installed boolean not null,
+  changed_at timestamptz not null,
+  digest text not null
+);
+comment on table queues.unit is
+  'The units of installation: core and those that a database may do without. Only holdfast migrate writes it.';
+comment on column queues.unit.installed is 'If not, core has nothing of it but functions and views that find nothing.';
+comment on column queues.unit.digest is
+  'A digest of its SQL, or of what takes its place. If it is unchanged, its functions and views are not replaced.';
 
 -- The wake-up throttle. Unlogged: after a crash, enqueueing wakes workers again.
 create unlogged table queues.wakeup_throttle (
@@ -127,7 +138,6 @@ insert into queues.retention (status, type_prefix, keep) values
   ('dead_letter', '', '90 days'),
   ('deleted', '', '30 days'),
   ('history', '', '90 days'),
-  ('messages', '', '90 days'),
   ('steps', '', '7 days');
 
 -- Without it, each pass would walk over everything that the pass before has kept.

@@ -108,8 +108,7 @@ select m.namespace, m.kind, m.name, m.added_at, m.added_by
 from (
   select n.namespace, 'login' as kind, n.login as name, n.added_at, n.added_by from queues.namespace_login n
   union all
-  select t.namespace, 'token', t.name, t.created_at, t.created_by
-  from queues.access_token t where t.revoked_at is null and t.expires_at > queues.clock()) m
+  select t.namespace, 'token', t.name, t.added_at, t.added_by from queues.namespace_token t) m
 where (select queues.may_read_all()) or (select queues.has_role('owner'))
    or m.namespace = (select queues.namespace());
 
@@ -147,16 +146,6 @@ from (
 where (select queues.may_read_all()) or e.namespace = (select queues.namespace());
 
 comment on view queues.schedule_event is 'The decisions on the times of schedules, and acts on them.';
-
--- The access tokens of the HTTP server, without their hashes.
-create or replace view queues.access_token_status with (security_barrier) as
-select t.token_id, t.name, t.namespace, t.scopes, t.created_at, t.created_by, t.expires_at, t.last_used_at,
-  t.revoked_at, t.revoked_by, t.revoked_at is null and t.expires_at > queues.clock() as good,
-  (select pg_catalog.count(*) from queues.access_session s
-   where s.token_id = t.token_id and least(s.expires_at, t.expires_at) > queues.clock()) as sessions
-from queues.access_token t;
-
-comment on view queues.access_token_status is 'The access tokens of the HTTP server, without their hashes.';
 
 -- Acts on tokens, sessions and hidden values: who, when, why. Newest first, so that a limit reads no more than it
 -- returns.

@@ -1046,7 +1046,7 @@ $install$;
 -- ago, or they were never sent. Examines a limited number, the oldest first, after the given one, and returns where to
 -- continue: null at the end.
 -- Internal: called by prune. Locks: contents and copies in the mailbox, without waiting.
-create or replace function comms.prune_messages(
+create or replace function queues.prune_messages(
   max_messages integer, past uuid, dry_run boolean, now timestamptz, out pruned integer, out examined integer,
   out next uuid)
 language plpgsql volatile

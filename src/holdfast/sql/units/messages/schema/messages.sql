@@ -1,6 +1,6 @@
 -- Messages: what is to be sent, and what happened, for e-mail and SMS alike; then business processes. Rows of messages
 -- are written once: triggers refuse changes, also by the owner. Only the address and content of a message can be
--- removed, with the fact of its erasure; all other tables contain ids, and no address or text. views/30_messages.sql
+-- removed, with the fact of its erasure; all other tables contain ids, and no address or text. views/messages.sql
 -- shows the rows of one channel.
 
 create table comms.message (
@@ -237,6 +237,14 @@ create table comms.mailbox_message (
 comment on table comms.mailbox_message is
   'The messages in the mailbox. The newest are kept, up to the setting mailbox_messages.';
 
+insert into queues.executor (executor, needs_process, description) values
+  ('email', true, 'an e-mail, between its before, success and error handlers'),
+  ('sms', true, 'a text message, between its before, success and error handlers');
+insert into queues.retention (status, type_prefix, keep) values ('messages', '', '90 days')
+on conflict (status, type_prefix) do nothing;
+insert into queues.retention_mark (status, past, full_pass_at) values
+  ('messages', '00000000-0000-0000-0000-000000000000', '-infinity')
+on conflict (status) do nothing;
 insert into queues.setting (name, value, description) values
   ('mailbox_messages', 1000, 'number of messages that the mailbox keeps');
 
@@ -263,15 +271,6 @@ comment on column queues.process.supervisor is
 comment on column queues.process.kickoff is
   'The function that starts an instance with one document as its input; null if there is none of that form.';
 comment on column queues.process.files is 'The digest of each file that holdfast process apply last applied.';
-
--- Unlogged: no row outlives its transaction.
-create unlogged table internal.call (
-  transaction_id xid8 constraint call_pkey primary key,
-  namespace text collate "C" not null,
-  actor text collate "C" not null
-) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
-comment on table internal.call is
-  'The transaction that calls a function of a process: for which namespace, and who has it called.';
 
 create table queues.process_instance (
   process text collate "C" not null,

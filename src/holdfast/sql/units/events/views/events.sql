@@ -96,3 +96,9 @@ select a.act_id, a.subscription, a.act, a.occurred_at, a.actor, a.reason, a.even
 from queues.subscription_act a;
 
 comment on view queues.subscription_event is 'Acts on subscriptions, by whom and why.';
+
+-- The subscriptions to events that the engine itself emits. Internal: every finish looks whether there is one.
+create or replace view queues.engine_subscription as
+select s.subscription_id from queues.subscription s where s.engine_events;
+
+comment on view queues.engine_subscription is 'The subscriptions to events that the engine itself emits.';

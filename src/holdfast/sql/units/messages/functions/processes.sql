@@ -93,51 +93,6 @@ begin
 end
 $$;
 
--- Returns a function if a process may register it for this use (supervisor, repair, cancel, history or kickoff), or a
--- worker may call it for a task (use: task), otherwise nulls: its owner, the expression that calls it with $1, and its
--- version, which differs once its owner has replaced it. It is security definer with a pinned path, the only one of its
--- name, not executable by PUBLIC, and granted to holdfast_caller, as which it is called. The expression names all
--- arguments of a kickoff, so that no other function of that name can take its place. In a database of a single login,
--- that login calls the function, so the function and its schema have to be its own.
--- Internal.
-create or replace function queues.find_process_function(
-  name text, use text, out owner oid, out expression text, out version text)
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select p.proowner, format('%I.%I(%s)', n.nspname, p.proname, case find_process_function.use
-      when 'history' then '($1 ->> 0)::bigint'
-      when 'cancel' then '($1 ->> 0)::bigint, $1 ->> 1'
-      when 'kickoff' then (
-        select string_agg(case i when 1 then '$1' else pg_get_function_arg_default(p.oid, i) end, ', ' order by i)
-        from generate_series(1, p.pronargs) i)
-      else '$1' end),
-    concat_ws(' ', p.oid, p.xmin, n.xmin)
-  from pg_proc p
-  join pg_namespace n on n.oid = p.pronamespace
-  join pg_proc caller on caller.oid = 'internal.call_function(text, jsonb)'::regprocedure
-  where find_process_function.name ~ '^[a-z_][a-z0-9_]{0,62}\.[a-z_][a-z0-9_]{0,62}$'
-    and n.nspname = split_part(find_process_function.name, '.', 1)
-    and p.proname = split_part(find_process_function.name, '.', 2) and p.prokind = 'f' and p.provariadic = 0
-    and case find_process_function.use
-      when 'kickoff' then p.proargtypes[0] = 3802 and p.pronargs - p.pronargdefaults = 1
-        and p.prorettype = 20 and not p.proretset and p.proallargtypes is null
-        and not exists (select from unnest(p.proargtypes) t(type) where t.type >= 16384)
-        and (p.proargdefaults is null or p.proargdefaults::text !~ '\{(?!CONST :)')
-      when 'history' then p.proargtypes = '20' and p.prorettype = 2249 and p.proretset
-        and p.proallargtypes = '{20,1184,25,25,2950}' and p.proargnames[2:] = '{at,what,reason,task_id}'
-      when 'cancel' then p.proargtypes = '20 25' and p.prorettype = 25 and not p.proretset
-      else p.proargtypes = '3802' and p.prorettype = 3802 and not p.proretset end
-    and p.prosecdef and exists (select from unnest(p.proconfig) c where c ~ '^search_path=pg_catalog, ?pg_temp$')
-    and not has_function_privilege('public', p.oid, 'execute')
-    and case when pg_get_userbyid(caller.proowner) = 'holdfast_caller'
-      then has_schema_privilege(caller.proowner, n.oid, 'usage')
-        and has_function_privilege(caller.proowner, p.oid, 'execute')
-      else p.proowner = caller.proowner and n.nspowner = caller.proowner end
-    and not exists (select from pg_proc o where o.pronamespace = p.pronamespace and o.proname = p.proname
-      and o.oid <> p.oid)
-$$;
-
 -- Returns how a task ended, and why, or null while it waits or runs. The end is succeeded, failed, dead_letter,
 -- cancelled, deleted, or missing if the task no longer exists. For the supervisor that waits for the task.
 -- For holdfast_process. Locks: nothing.
@@ -633,21 +588,7 @@ begin
 end
 $$;
 
--- Trigger function that refuses every update, delete and truncate of facts, even by the owner. For tables of a business
--- process: create trigger … before update or delete or truncate … for each statement, enabled always.
--- For holdfast_process.
-create or replace function queues.refuse_change()
-returns trigger
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  raise exception using errcode = 'QF412',
-    message = format('%I.%I is append-only: %s is refused', tg_table_schema, tg_table_name, lower(tg_op)),
-    hint = 'Insert a new fact instead.';
-end
-$$;
-
+-- The facts of messages.
 do $install$
 declare
   _table text;
@@ -664,36 +605,6 @@ begin
       'for each statement execute function queues.refuse_change()', _table);
     -- Also where triggers are disabled, as in a session that restores a dump or applies a replica's changes.
     execute pg_catalog.format('alter table comms.%I enable always trigger append_only', _table);
-  end loop;
-end
-$install$;
-
--- The facts of the engine. Retention may delete them: its functions set holdfast.retention for that statement. Of a
--- task that goes on by ctx.continue_as, begin_generations changes the payload, and sets holdfast.continues for that
--- statement.
-do $install$
-declare
-  _table text;
-begin
-  foreach _table in array array[
-    'task', 'error', 'act', 'schedule_act', 'subscription_act', 'schedule_firing',
-    'worker_environment', 'access_act', 'outbox_event',
-    'step', 'signal', 'child', 'change', 'generation']
-  loop
-    continue when exists (
-      select from pg_catalog.pg_trigger t
-      where t.tgrelid = pg_catalog.format('queues.%I', _table)::pg_catalog.regclass and t.tgname = 'append_only');
-    execute pg_catalog.format(
-      'create trigger append_only before update or truncate on queues.%I for each statement %s'
-      'execute function queues.refuse_change()', _table, case when _table = 'task'
-        then 'when (pg_catalog.current_setting(''holdfast.continues'', true) is distinct from ''on'') ' end);
-    execute pg_catalog.format(
-      'create trigger removed_by_retention_only before delete on queues.%I for each statement '
-      'when (pg_catalog.current_setting(''holdfast.retention'', true) is distinct from ''on'') '
-      'execute function queues.refuse_change()', _table);
-    execute pg_catalog.format(
-      'alter table queues.%I enable always trigger append_only, '
-      'enable always trigger removed_by_retention_only', _table);
   end loop;
 end
 $install$;
@@ -827,5 +738,40 @@ begin
   perform queues.nudge_waiting(array(
     select i.task_id from queues.process_instance i where i.awaited_task_id = any (task_ids) and i.ended_at is null),
       now);
+end
+$$;
+
+-- Does the same as watch_many for processes, which are identified by their wait_key. Returns the current status of each
+-- that the session may see.
+-- For holdfast_client (processes of its namespace), holdfast_reader and holdfast_operator. Locks: the waiters' rows in
+-- the order of key.
+create or replace function queues.watch_processes(wait_keys uuid[], ttl interval default '1 minute')
+returns table (wait_key uuid, status text)
+language plpgsql volatile security definer rows 100
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _namespace constant text := case when not queues.may_read_all() then queues.namespace() end;
+  _seen uuid[];
+begin
+  if wait_keys is null or cardinality(wait_keys) > 10000 then
+    raise exception using errcode = 'QF400', message = 'wait_keys must be an array of at most 10000';
+  elsif ttl is null or ttl not between interval '1 second' and interval '1 hour' then
+    raise exception using errcode = 'QF400', message = 'ttl must be between 1 second and 1 hour';
+  end if;
+  _seen := array(
+    select i.wait_key from queues.process_instance i
+    where i.wait_key = any (wait_keys) and (_namespace is null or i.namespace = _namespace) order by i.wait_key);
+  insert into queues.waiter as w (task_id, until)
+  select i.wait_key, _now + ttl from queues.process_instance i
+  where i.wait_key = any (_seen) and i.ended_at is null order by i.wait_key
+  on conflict (task_id) do update set until = excluded.until
+  where w.until < excluded.until - ttl / 2;
+  -- A separate statement, so that it sees ends that were committed meanwhile.
+  return query
+  select i.wait_key, queues.process_status_of(i.decision, i.ended_at) from queues.process_instance i
+  where i.wait_key = any (_seen);
 end
 $$;

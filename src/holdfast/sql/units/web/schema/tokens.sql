@@ -1,4 +1,4 @@
--- Access to the HTTP server: tokens, sessions of the dashboard, and acts there that do not concern the state of a task.
+-- Access to the HTTP server: tokens, and sessions of the dashboard.
 
 -- Contains only hashes of secrets.
 create table queues.access_token (
@@ -29,21 +29,3 @@ create table queues.access_session (
 );
 comment on table queues.access_session is
   'Sessions of the dashboard, each with its token. A session ends with its token.';
-
-create table queues.access_act (
-  access_act_id bigint generated always as identity constraint access_act_pkey primary key,
-  act text not null constraint known_access_act check (act in (
-    'token_created', 'token_revoked', 'logged_in', 'logged_out', 'login_refused', 'revealed',
-    'namespace_joined', 'namespace_left')),
-  occurred_at timestamptz not null,
-  actor text not null,
-  token_id bigint,
-  task_id uuid,
-  mailbox_message_id bigint,
-  address text,
-  reason text
-);
-create index access_acts_by_time on queues.access_act (occurred_at, access_act_id);
-create index access_acts_on_task on queues.access_act (task_id, access_act_id) where task_id is not null;
-comment on table queues.access_act is
-  'Created and revoked tokens, logins, and revealed values: who, when, why. Append-only.';

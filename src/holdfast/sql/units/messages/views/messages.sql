@@ -29,7 +29,7 @@ where (select queues.may_read_all()) or t.namespace = (select queues.namespace()
 comment on view comms.send_event is
   'The facts of every send in order: the request, the supervisor''s decisions, the attempts and their results.';
 
--- The rows of an e-mail in the tables of schema/40_messages.sql. For the owner: no role may read them.
+-- The rows of an e-mail in the tables of schema/messages.sql. For the owner: no role may read them.
 create or replace view comms.send_email_task with (security_barrier) as
 select t.send_task_id as send_email_task_id, t.message_id, t.created_at, t.created_by, t.namespace, t.scheduled_at,
   t.max_attempts, t.retry_for, t.when_unknown, t.send_key
@@ -80,7 +80,7 @@ from comms.send_task_supervised f join comms.send_task t on t.send_task_id = f.s
 comment on view comms.send_email_task_supervised is
   'A fact: what the supervisor decided in this run, and why. One run is the last.';
 
--- The rows of a text message in the tables of schema/40_messages.sql. For the owner: no role may read them.
+-- The rows of a text message in the tables of schema/messages.sql. For the owner: no role may read them.
 create or replace view comms.send_sms_task with (security_barrier) as
 select t.send_task_id as send_sms_task_id, t.message_id, t.created_at, t.created_by, t.namespace, t.scheduled_at,
   t.max_attempts, t.retry_for, t.when_unknown, t.send_key
