@@ -44,7 +44,8 @@ def enqueue_many(contender: Contender, scale: float) -> Values:
 
 def enqueue_by_driver(contender: Contender, scale: float) -> Values:
     """One by one over each driver: then what differs is the code of each and the work of the server."""
-    count, found = scaled(contender.peer.singles, scale), {}
+    count = scaled(contender.peer.singles, scale)
+    found: Values = {}
     for driver in contender.peer.drivers:
         order = {"count": count, "first": FIRST, "warm_up": FIRST, "server": contender.cluster.postmaster}
         with contender.database() as database:

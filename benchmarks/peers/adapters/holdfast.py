@@ -126,7 +126,7 @@ def worker() -> None:
 if __name__ == "__main__":
     driver = common.ORDER.get("driver")
     if driver is not None:
-        common.main(install=install, producer=lambda: producer_with(driver), worker=worker, run=uvloop.run)
+        common.main(install=install, producer=lambda: producer_with(str(driver)), worker=worker, run=uvloop.run)
     else:
         opened = concurrent_producer if common.COMMAND == "concurrent" else producer
         common.main(install=install, producer=opened, worker=worker)
