@@ -9,22 +9,8 @@ from uuid import UUID
 
 from holdfast.serialization.text import storable
 from holdfast.workflows.calls import CallSite
+from holdfast.workflows.ends import Continued, Stopped
 from holdfast.workflows.joins import plan_first, plan_map
-
-
-class Stopped(BaseException):
-    """Raised by `Context.check` when the task was cancelled, deleted or lost. Do not catch it.
-
-    Not an Exception, so that `except Exception` in a handler does not catch it by mistake.
-    """
-
-
-class Continued(BaseException):
-    """Raised by `Context.continue_as`. Do not catch it."""
-
-    def __init__(self, arguments: dict[str, Any]) -> None:
-        super().__init__("the run goes on with other arguments")
-        self.arguments = arguments
 
 
 class Held(Protocol):

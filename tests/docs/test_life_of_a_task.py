@@ -20,6 +20,7 @@ from support.documents import DOCS, ROOT
 PAGE = (DOCS / "explanation" / "life-of-a-task.md").read_text()
 SOURCE = Path(holdfast.__file__).parent
 MAX_FILES = 24
+MAX_STEP_FILES = 9
 CALLS = """
     select n.nspname || '/' || p.proname, s.calls from pg_stat_xact_user_functions s
     join pg_proc p on p.oid = s.funcid join pg_namespace n on n.oid = p.pronamespace"""
@@ -44,6 +45,9 @@ def test_the_page_lists_every_python_file_in_order(db: Database) -> None:
     assert traced["all"] == sorted(listed)
     assert len(listed) <= MAX_FILES
     assert [name for name in listed if name in traced["caller"]] == traced["caller"]
+    step = _listed("The files of a step")
+    assert traced["step"] == sorted(step)
+    assert len(step) <= MAX_STEP_FILES
 
 
 def _traced(connection: psycopg.Connection[Any], statement: Statement[Any]) -> set[str]:

@@ -13,7 +13,8 @@ from typing import Any
 import psycopg
 
 import holdfast
-from holdfast import App
+from holdfast import App, Context
+from holdfast.task import BoundTask
 from support.worker_thread import working
 
 SOURCE = f"{Path(holdfast.__file__).parent}/"
@@ -31,6 +32,15 @@ def charge(invoice_id: int) -> int:
     return invoice_id
 
 
+@app.task("billing.invoice_remind.v1")
+async def remind(ctx: Context, invoice_id: int) -> str:
+    return str(await ctx.step(write_letter)) + str(invoice_id)
+
+
+async def write_letter() -> str:
+    return "Please pay invoice "
+
+
 def note(frame: FrameType, event: str, _argument: Any) -> None:
     # Nothing here may take a lock: threading calls this while it holds its own.
     if not tracing or event != "call":
@@ -43,14 +53,26 @@ def note(frame: FrameType, event: str, _argument: Any) -> None:
             files.append(name)
 
 
-def run_one(watching: psycopg.Connection[Any], invoice_id: int) -> None:
-    task_id = charge.enqueue(invoice_id=invoice_id).task_id
+def run_one(watching: psycopg.Connection[Any], task: BoundTask[[int], Any], invoice_id: int) -> None:
+    task_id = task.enqueue(invoice_id).task_id
     while not watching.execute("select from queues.outcome where task_id = %s", [task_id]).fetchall():
         list(watching.notifies(timeout=0.05, stop_after=1))
 
 
-def main() -> None:
+def traced(watching: psycopg.Connection[Any], task: BoundTask[[int], Any]) -> set[str]:
+    """The files that one task crosses."""
     global tracing  # noqa: PLW0603 - the profiler reads it in every thread
+    for invoice_id in range(3):  # the third call of a statement finds it prepared
+        run_one(watching, task, invoice_id)
+    crossed.clear()
+    tracing = True
+    run_one(watching, task, 7)
+    tracing = False
+    own = {thread.ident for thread in threading.enumerate() if thread.name in BY_THE_CLOCK}
+    return {name for thread, names in crossed.items() if thread not in own for name in names}
+
+
+def main() -> None:
     threading.setprofile(note)
     sys.setprofile(note)
     with (
@@ -58,15 +80,12 @@ def main() -> None:
         working(app, sys.argv[1], worker_queues=["billing"], log_level="error"),
     ):
         watching.execute("listen holdfast_done")
-        for invoice_id in range(3):  # the third call of a statement finds it prepared
-            run_one(watching, invoice_id)
-        tracing = True
-        run_one(watching, 7)
-        tracing = False
-        own = {thread.ident for thread in threading.enumerate() if thread.name in BY_THE_CLOCK}
+        files = traced(watching, charge)
+        caller = crossed[threading.get_ident()]
+        with_step = traced(watching, remind)
     app.close()
-    files = {name for thread, names in crossed.items() if thread not in own for name in names}
-    sys.stdout.write(json.dumps({"caller": crossed[threading.get_ident()], "all": sorted(files)}) + "\n")
+    found = {"caller": caller, "all": sorted(files), "step": sorted(with_step - files)}
+    sys.stdout.write(json.dumps(found) + "\n")
 
 
 if __name__ == "__main__":

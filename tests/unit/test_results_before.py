@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.errors import StepShapeChanged
+from holdfast.workflows.children import Children
 from holdfast.workflows.joins import results_before
-from holdfast.workflows.memory import Children
 
 
 @pytest.mark.parametrize(

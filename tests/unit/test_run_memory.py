@@ -3,8 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast.workflows.blocking_run import BlockingRun
-from holdfast.workflows.memory import FailedStep, Memory, StepMemo
+from holdfast.workflows.memory import FailedStep, Memory, RunState, StepMemo
 
 
 def _memory(*signals: int) -> Memory:
@@ -23,17 +22,17 @@ def test_a_signal_that_was_taken_is_not_taken_again_after_a_look_that_does_not_s
 
 
 def test_what_a_thread_keeps_is_kept_under_the_lock_of_the_thread_that_sends_it() -> None:
-    run = BlockingRun(SimpleNamespace(calls=None), None, None)  # type: ignore[arg-type] # nothing is asked of them
+    state = RunState(SimpleNamespace(type="work", calls=None, stop=None))
     locked: list[bool] = []
 
     class Watched(list[Any]):
         def append(self, one: Any) -> None:
-            locked.append(run._answered._is_owned())  # type: ignore[attr-defined]
+            locked.append(state.lock._is_owned())  # type: ignore[attr-defined]
             super().append(one)
 
-    run._steps, run._tries, run._failures = Watched(), Watched(), Watched()
+    state.steps, state.tries, state.failures = Watched(), Watched(), Watched()
     memo = StepMemo("charge", 1, "step")
-    run._keep(memo)
-    run._keep_try(FailedStep("charge", "charge", 1, 2, {"message": "declined"}, None))
-    run._keep_failure(memo)
+    state.keep(memo)
+    state.keep_try(FailedStep("charge", "charge", 1, 2, {"message": "declined"}, None))
+    state.keep_failure(memo, None)
     assert locked == [True] * 3

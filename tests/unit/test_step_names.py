@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.workflows.names import StepNames
+from holdfast.workflows.step import StepNames
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 from holdfast import Context
-from holdfast.workflows.run import LINGER_SECONDS
+from holdfast.workflows.drivers import LINGER_SECONDS
 from support.workshop import Workshop
 
 STEPS = 50
@@ -41,3 +41,25 @@ async def test_a_gather_of_steps_sleeps_and_a_wait_suspends_when_only_waiting_is
     assert done == Counter(range(STEPS))
     assert done_at_start[0] == 0
     assert set(done_at_start[1:]) == {STEPS}
+
+
+async def test_a_run_is_not_suspended_while_the_block_of_a_transaction_runs(shop: Workshop) -> None:
+    shop.conn.execute("create table reservation (n integer)")
+    begun: list[int] = []
+
+    @shop.task("work.reserve")
+    async def reserve(ctx: Context) -> str:
+        async def slowly() -> str:
+            async with ctx.transaction("reserve") as db:
+                await db.execute("insert into reservation values (1)")
+                begun.append(1)
+                await asyncio.sleep(4 * LINGER_SECONDS)  # a suspension meanwhile would roll it back
+            return "reserved"
+
+        return str((await asyncio.gather(slowly(), ctx.sleep(0.5)))[0])
+
+    async with shop.working():
+        row = await shop.ended(await reserve.aenqueue())
+    assert row["result"] == "reserved"
+    assert begun == [1]
+    assert shop.conn.execute("select count(*) from reservation").fetchone() == (1,)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast import NoRetry
-from holdfast.context import Stopped
 from holdfast.executors.attempt import HandlerTimeout
 from holdfast.worker import watchdog
 from holdfast.worker.watchdog import WatchedHandler
+from holdfast.workflows.ends import Stopped
 from support.workshop import Workshop
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal, Protocol
 
 from holdfast import tracing
-from holdfast.context import Context, Continued, Held
+from holdfast.context import Context, Held
 from holdfast.engine.leases import result_json
 from holdfast.errors import InvalidArgument, PayloadError, ResultError, RunTooLong, StepFailed
 from holdfast.handler import Handler
@@ -22,6 +22,7 @@ from holdfast.retry import DEFAULT_RETRY, MAX_DELAY_SECONDS, next_delay
 from holdfast.serialization.failure import describe, error_of
 from holdfast.serialization.text import RawJson, report_json, storable_json
 from holdfast.workflows.calls import Calls, check_all_awaited
+from holdfast.workflows.ends import Continued
 from holdfast.workflows.memory import RunReport
 
 CERTAINLY_STORABLE = 500  # characters: too few to be nested too deeply or to be too long

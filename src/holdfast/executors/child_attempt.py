@@ -23,10 +23,9 @@ from holdfast.executors.child_run import WorkerChannel, open_run, refuse_transac
 from holdfast.executors.process_tree import writable_memory
 from holdfast.handler import Handler
 from holdfast.middleware import Middleware
-from holdfast.workflows.async_run import AsyncRun
-from holdfast.workflows.blocking_run import BlockingRun
 from holdfast.workflows.calls import Calls
-from holdfast.workflows.run import Run, Suspended
+from holdfast.workflows.ends import Suspended
+from holdfast.workflows.run import Run
 
 LINGER_SECONDS = 1.0
 
@@ -143,17 +142,15 @@ class ChildAttempts:
         attempt.cancel = functools.partial(loop.call_soon_threadsafe, task.cancel)
         proceed: Callable[[], Awaitable[Any]] = bound if handler.is_async else blocking
         if handler.remembers_first and handler.is_async:
-            steps = self._open_steps(attempt, is_async=True)
-            if isinstance(steps, AsyncRun):
-                await steps.load()
+            await self._open_steps(attempt, is_async=True).aload()
         if self._middlewares:
             proceed = through_middleware(self._middlewares, attempt, proceed)
         try:
             try:
                 return await proceed()
             finally:
-                if isinstance(attempt.steps, AsyncRun) and attempt.stop is None:
-                    await attempt.steps.ended()
+                if handler.is_async and attempt.steps is not None and attempt.stop is None:
+                    await attempt.steps.aended()
                     if attempt.steps.suspended is not None:
                         raise Suspended  # also if the handler has caught the first one
         finally:
@@ -165,7 +162,7 @@ def _with_steps(attempt: ChildAttempt, bound: Callable[[], Any]) -> Any:
     try:
         return bound()
     finally:
-        if isinstance(attempt.steps, BlockingRun) and attempt.stop is None:
+        if attempt.steps is not None and attempt.stop is None:
             attempt.steps.ended()
             if attempt.steps.suspended is not None:
                 raise Suspended  # also if the handler has caught the first one

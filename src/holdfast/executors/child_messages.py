@@ -18,8 +18,9 @@ from holdfast.engine.steps import StartingStep
 from holdfast.executors.attempt import AttemptEnd, Status
 from holdfast.serialization.preview import MAX_PREVIEW_BYTES
 from holdfast.serialization.text import report_json, storable_json, storage_problem
-from holdfast.workflows.memory import FailedStep, RunReport, StepKind, StepMemo, Wait
-from holdfast.workflows.names import MAX_NAME_BYTES
+from holdfast.workflows.facts import StepKind
+from holdfast.workflows.memory import FailedStep, RunReport, StepMemo, Wait
+from holdfast.workflows.step import MAX_NAME_BYTES
 
 FRAME = struct.Struct(">cII")
 """The kind, the bytes of the fields, and the bytes of the texts."""

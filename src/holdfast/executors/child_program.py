@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.context import Stopped
 from holdfast.executors import origin
 from holdfast.executors.attempt import AttemptEnd
 from holdfast.executors.child_attempt import ChildApplication, ChildAttempt, ChildAttempts
@@ -40,6 +39,7 @@ from holdfast.executors.child_protocol import MessageReader
 from holdfast.executors.process_tree import IS_LINUX, PAGE
 from holdfast.logs import configure, name_worker
 from holdfast.serialization.failure import describe
+from holdfast.workflows.ends import Stopped
 from holdfast.workflows.memory import DEFAULT_MAX_RESULT_BYTES, RunReport
 
 if TYPE_CHECKING:

@@ -20,11 +20,10 @@ from holdfast.executors.child_messages import (
     report_fields,
     split,
 )
-from holdfast.workflows.async_run import AsyncRun
-from holdfast.workflows.blocking_run import BlockingRun
-from holdfast.workflows.journal import Journal, Read, Recorded, Started
-from holdfast.workflows.memory import FailedStep, RunReport, StepMemo
-from holdfast.workflows.run import Run, RunTask
+from holdfast.workflows.drivers import Awaiting, Blocking
+from holdfast.workflows.journal import Host, Journal, Read, Recorded, Started
+from holdfast.workflows.memory import FailedStep, RunReport, RunState, RunTask, StepMemo
+from holdfast.workflows.run import Run
 
 
 class WorkerChannel(Protocol):
@@ -96,6 +95,9 @@ class PipeJournal(Journal):
         keys = () if step.keys is None else (json.dumps(list(step.keys)),)
         self._channel.ask(START, fields, [tasks, *keys, *(payloads or ())], answered)
 
+    def later(self, call: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(call)
+
     def step_failed(self, failed: FailedStep) -> None:
         self._channel.tell(FAILED_TRY, {"failed": failed.brief()})
 
@@ -107,15 +109,15 @@ class BlockingPipeJournal(PipeJournal):
         """Send it now: nothing else of this process would remember to."""
         call()
 
-    def pump(self) -> None:
+    def pump(self) -> bool:
         self._channel.pump()
+        return True
 
 
-class ChildHost:
+class ChildHost(Host):
     """What runs the handler in a child process."""
 
-    def __init__(self, settings: Callable[[], Any]) -> None:
-        self.settings = settings
+    def __init__(self) -> None:
         try:
             self._task = asyncio.current_task()
         except RuntimeError:  # not in an event loop
@@ -148,9 +150,10 @@ class ChildHost:
 
 
 def open_run(task: RunTask, channel: WorkerChannel, settings: Callable[[], Any], *, is_async: bool) -> Run:
+    state, host = RunState(task), ChildHost()
     if is_async:
-        return AsyncRun(task, PipeJournal(channel), ChildHost(settings))
-    return BlockingRun(task, BlockingPipeJournal(channel), ChildHost(settings))
+        return Run(state, Awaiting(state, PipeJournal(channel), host), settings)
+    return Run(state, Blocking(state, BlockingPipeJournal(channel), host), settings)
 
 
 def refuse_transaction() -> Any:

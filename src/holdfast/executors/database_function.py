@@ -28,7 +28,7 @@ from holdfast.errors import HoldfastError, TaskNotFound, translate
 from holdfast.executors.attempt import AttemptEnd, NotEncoded, check_answer, end_of_not_encoded
 from holdfast.executors.envelope import Envelope, MalformedEnvelope, read_envelope
 from holdfast.executors.executor import ExecutorTask
-from holdfast.executors.job_transaction import CommitUnknown, end_of_unknown_commit, finished, judged
+from holdfast.executors.transactions import CommitUnknown, end_of_unknown_commit, finished, judged
 from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.serialization.text import RawJson

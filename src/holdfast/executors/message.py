@@ -26,9 +26,9 @@ from holdfast.executors.database_function import (
 )
 from holdfast.executors.envelope import Envelope
 from holdfast.executors.executor import ExecutorTask
-from holdfast.executors.job_transaction import CommitUnknown
 from holdfast.executors.message_plan import SendPlan, idempotency_key, read_plan
 from holdfast.executors.send_outcome import SendOutcome, may_repeat, without
+from holdfast.executors.transactions import CommitUnknown
 from holdfast.handler import Handler
 from holdfast.logs import Log
 

@@ -14,12 +14,12 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.context import Stopped
 from holdfast.executors.attempt import AttemptEnd
 from holdfast.executors.child_attempt import ChildApplication, ChildAttempt
 from holdfast.executors.ray_node import attempt_on_node
 from holdfast.executors.run_end import RunEnd
 from holdfast.handler import Handler
+from holdfast.workflows.ends import Stopped
 
 CLEANUP_SECONDS = 1.0
 CONNECT_SECONDS = 5.0

@@ -12,11 +12,11 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
-from holdfast.context import Stopped
 from holdfast.executors import origin
 from holdfast.executors.child_attempt import ChildApplication, ChildAttempt, ChildAttempts
 from holdfast.executors.child_messages import MessageLimits
 from holdfast.logs import configure, name_worker
+from holdfast.workflows.ends import Stopped
 from holdfast.workflows.memory import DEFAULT_MAX_RESULT_BYTES
 from holdfast.workflows.run import Run
 

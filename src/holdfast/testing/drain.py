@@ -17,7 +17,7 @@ from holdfast.engine.leases import Claimed
 from holdfast.engine.steps import WaitingRun
 from holdfast.engine.tasks import ENDED, TaskStatus
 from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
-from holdfast.executors.job_transaction import JobTransaction
+from holdfast.executors.transactions import JobTransaction
 from holdfast.handler import Handler
 from holdfast.serialization.text import load_json, report_json, with_zone
 from holdfast.settings import Settings

@@ -11,24 +11,22 @@ from pydantic_core import to_json
 
 from holdfast.engine.steps import StartingStep
 from holdfast.errors import InvalidArgument
-from holdfast.executors.step_transaction import StepTransaction
+from holdfast.executors.transactions import RecordedTransaction
 from holdfast.serialization.failure import describe
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.jobs import Job
 from holdfast.worker.journals import JobHost
-from holdfast.workflows.async_run import AsyncRun
-from holdfast.workflows.blocking_run import BlockingRun
-from holdfast.workflows.joins import Join
+from holdfast.workflows.drivers import Awaiting, Blocking, Driver
+from holdfast.workflows.facts import FactRow, StepFact
 from holdfast.workflows.journal import Journal, Read, Recorded, Started
 from holdfast.workflows.memory import (
     DEFAULT_MAX_MEMO_BYTES,
     DEFAULT_MAX_RESULT_BYTES,
     DEFAULT_MAX_STEPS,
-    FactRow,
     FailedStep,
-    StepFact,
+    Memory,
+    RunState,
     StepMemo,
-    Wait,
 )
 from holdfast.workflows.run import Run
 
@@ -48,9 +46,9 @@ class GivenMemory(Journal):
         self._steps = [_step_row(name, value) for name, value in steps.items()]
         sent = [(name, payload) for name, payloads in signals.items() for payload in payloads]
         self._signals = {n: _signal_row(n, *one) for n, one in enumerate(sent, start=1)}
-        self._not_asked = dict.fromkeys(steps)
+        self._given = steps
         self._changes: Sequence[str] = ()
-        self.given = steps
+        self._run: Run | None = None
 
     def open_run(
         self,
@@ -64,20 +62,25 @@ class GivenMemory(Journal):
     ) -> Run:
         self._changes = changes
         if job.run is None:
-            host = JobHost(job, attempts, partial(_UnrecordedTransaction, dsn, "", job), settings)
-            job.run = (_AsyncRun if is_async else _BlockingRun)(job, self, host)
+            transaction = partial(_UnrecordedTransaction, dsn, "", job)
+            host = _SkippingHost(partial(self._travel, job), job, attempts, transaction)
+            state = RunState(job, partial(_Given, self._given))
+            if is_async:
+                driver: Driver = Awaiting(state, self, host, linger=LINGER_SECONDS)
+            else:
+                driver = Blocking(state, self, host)
+            job.run = self._run = Run(state, driver, settings)
         return job.run
 
     def check(self) -> None:
         """After the handler has returned: a result for a step that it never called is a mistake."""
-        if self._not_asked:
-            raise AssertionError(f"the handler has not called these steps: {', '.join(self._not_asked)}")
+        asked = set() if self._run is None else self._run.asked
+        if not_asked := [name for name in self._given if name not in asked]:
+            raise AssertionError(f"the handler has not called these steps: {', '.join(not_asked)}")
 
-    def asked(self, name: str) -> None:
-        self._not_asked.pop(name, None)
-
-    def travel(self, until: float) -> None:
+    def _travel(self, job: Job, until: float) -> None:
         self._clock = max(self._clock, until)
+        job.ahead = max(job.ahead, until - time.monotonic())
 
     def read(self, done: Read, signals: Sequence[str] = ()) -> None:
         del signals  # all are given
@@ -109,69 +112,37 @@ class GivenMemory(Journal):
         call()
 
 
-class _GivenRun(Run):
-    _journal: GivenMemory
-    _task: Job
+class _Given(Memory):
+    """A memory whose joins end with the results and exceptions that the test has given."""
 
-    def _travel(self, until: float) -> None:
-        self._heard = max(self._heard, until - time.monotonic())
-        self._task.ahead = max(self._task.ahead, self._heard)
+    def __init__(self, given: Mapping[str, Any], rows: Sequence[Sequence[Any]], clock: float) -> None:
+        super().__init__(rows, clock)
+        self._given = given
 
-    def recall(self, name: str) -> StepFact | None:
-        self._journal.asked(name)
-        return super().recall(name)
-
-    def _join_value(self, name: str, join: Join, fact: StepFact) -> Any:
-        given = self._journal.given[fact.name]
+    def join_value(self, join: Any, fact: StepFact) -> Any:
+        given = self._given[fact.name]
         if isinstance(given, Exception):
             raise given
-        return join.given_value(name, given)
+        return join.given_value(fact.name, given)
 
 
-class _AsyncRun(_GivenRun, AsyncRun):
-    def _flush_soon(self) -> None:
-        self._flush_now()
+class _SkippingHost(JobHost):
+    """Lets the time of a wait pass at once."""
 
-    def _consider_suspension(self) -> None:
-        if self._at_work == 0 and self._linger is None:
-            self._linger = self._loop.call_later(LINGER_SECONDS, self._suspend)
+    def __init__(self, travel: Callable[[float], None], job: Job, *more: Any) -> None:
+        super().__init__(job, *more)
+        self._travel = travel
 
-    def _suspend(self) -> None:
-        """All that is left is waiting: go to the time at which the first wait is over."""
-        self._linger = None
-        if self._at_work or not self._waiting or self._wake_to_forgotten():
-            return
-        until = min(wait.until for wait in self._waiting.values())
-        self._journal.travel(until)
+    def skips(self, until: float) -> bool:
         self._travel(until)
-        for future, wait in self._waiting.items():
-            if wait.until <= until and not future.done():
-                future.set_result(None)
-        self._consider_suspension()
+        return True
 
 
-class _BlockingRun(_GivenRun, BlockingRun):
-    def _pause(self, wait: Wait) -> None:
-        self._journal.travel(wait.until)
-        self._travel(wait.until)
-
-
-class _UnrecordedTransaction(StepTransaction):
+class _UnrecordedTransaction(RecordedTransaction):
     """Commits what the handler wrote; there is no task whose step could be recorded."""
 
-    def commit(self, written: str) -> str:
-        del written
-        if self._connection is not None:
-            self._connection.commit()
-        self.rollback()
-        return "recorded"
-
-    async def acommit(self, written: str) -> str:
-        del written
-        if self._async_connection is not None:
-            await self._async_connection.commit()
-        await self.arollback()
-        return "recorded"
+    def statement(self, worker_id: str, written: str) -> None:
+        """Nothing is recorded."""
 
 
 def _step_row(name: str, value: Any) -> FactRow:

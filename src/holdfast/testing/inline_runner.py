@@ -24,7 +24,7 @@ from holdfast.executors.attempt import (
     ReportedTask,
     Reporter,
 )
-from holdfast.executors.job_transaction import JobTransaction
+from holdfast.executors.transactions import JobTransaction
 from holdfast.handler import BatchHandler, Handler
 from holdfast.logs import Log
 from holdfast.middleware import Middleware
@@ -189,18 +189,8 @@ class InlineRunner:
 class UnrecordedTransaction(JobTransaction):
     """The transaction of a handler that runs without a task: its commit records no outcome."""
 
-    def commit(self, worker_id: str, written: str) -> str:
-        del worker_id, written
-        self._entered(self._connection).commit()
-        self.rollback()
-        return "accepted"
-
-    async def acommit(self, worker_id: str, written: str) -> str:
-        if self._connection is not None:
-            return self.commit(worker_id, written)
-        await self._entered(self._async_connection).commit()
-        await self.arollback()
-        return "accepted"
+    def statement(self, worker_id: str, written: str) -> None:
+        """Nothing is recorded."""
 
 
 def job_without_task(handler: Handler, payload: str, clock: float) -> Job:

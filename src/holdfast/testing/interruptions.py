@@ -3,19 +3,18 @@
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from holdfast.engine import Engine
-from holdfast.executors.step_transaction import StepTransaction
+from holdfast.engine import Engine, Statement
+from holdfast.executors.transactions import RecordedTransaction
 from holdfast.testing.inline_runner import Interrupted
 from holdfast.testing.steps import ChangesOf, InlineJournal, open_run
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.jobs import Job
 from holdfast.worker.journals import JobHost
-from holdfast.workflows.async_run import AsyncRun
-from holdfast.workflows.blocking_run import BlockingRun
+from holdfast.workflows.drivers import Awaiting, Blocking, RecordingDriver
 from holdfast.workflows.journal import Recorded
-from holdfast.workflows.memory import FailedStep, StepMemo
+from holdfast.workflows.memory import FailedStep, RunState, StepMemo
 from holdfast.workflows.run import Run
 
 
@@ -31,6 +30,8 @@ class Interruptions:
         self.crash_after = crash_after
         self._crashed: set[str] = set()
         self._ends: dict[str, str] = {}
+        self._attempts: dict[str, _Attempt] = {}
+        """The latest of each run."""
 
     def crashes(self, task_id: str, names: Sequence[str]) -> bool:
         """Once in each run: before the step is recorded."""
@@ -41,7 +42,8 @@ class Interruptions:
 
     def is_to_replay(self, job: Job, result: str) -> bool:
         """Whether to replay a run that has come to its end. Raises if this is another end than the first."""
-        if not self.replay or not isinstance(job.run, _Interruptible):
+        attempt = self._attempts.get(job.task_id)
+        if not self.replay or attempt is None:
             return False
         first = self._ends.setdefault(job.task_id, result)
         if first != result:
@@ -49,13 +51,15 @@ class Interruptions:
                 f"{job.type} returned {first}, and {result} when it was replayed from its recorded steps. "
                 "Move what differs into a step."
             )
-        if job.run.is_replayed:
+        if attempt.is_replayed:
             return False
-        job.run.record_rest()
+        attempt.driver.send(caught=True)  # what would go with the report about the attempt
         return True
 
-    def has_ended(self, job: Job) -> bool:
-        return job.task_id in self._ends
+    def interrupt(self, task_id: str) -> None:
+        """A step of this run was recorded."""
+        if self.replay and task_id in self._attempts:
+            self._attempts[task_id].driver.interrupt()
 
     def check(self) -> None:
         """After the drain: a test that names a step which never ran shows nothing."""
@@ -89,11 +93,12 @@ class Interruptions:
                 is_async=is_async,
             )
         journal = _Journal(worker, worker_id, job, changes_of, self)
-        host = JobHost(job, attempts, partial(_Transaction, dsn, worker_id, job, self), settings)
-        run = (_AsyncRun if is_async else _BlockingRun)(job, journal, host)
-        run.is_replayed = self.has_ended(job)
-        job.run = run
-        return run
+        host = JobHost(job, attempts, partial(_Transaction, dsn, worker_id, job, self))
+        state = RunState(job)
+        driver = (_Awaiting if is_async else _Blocking)(state, journal, host)
+        self._attempts[job.task_id] = _Attempt(driver, is_replayed=job.task_id in self._ends)
+        job.run = Run(state, driver, settings)
+        return job.run
 
 
 class _Journal(InlineJournal):
@@ -110,76 +115,53 @@ class _Journal(InlineJournal):
             done("refused", Interrupted("crash"))
             return
         super().record(kept, tries, done, lazy=lazy)
-        _interrupt(self._job, self._rules)
+        self._rules.interrupt(self._job.task_id)
 
-    def later(self, call: Any) -> None:
+    def later(self, call: Callable[[], None]) -> None:
         """Without waiting for the next step: it would be called before the attempt ends."""
         call()
 
 
-class _Transaction(StepTransaction):
+class _Transaction(RecordedTransaction):
     def __init__(self, url: str, worker_id: str, job: Job, rules: Interruptions) -> None:
         super().__init__(url, worker_id, job)
-        self._interrupted = job
         self._rules = rules
 
-    def commit(self, written: str) -> str:
-        if self._rules.crashes(self._interrupted.task_id, _names(written)):
-            self.rollback()
+    def statement(self, worker_id: str, written: str) -> Statement[Any] | None:
+        if self._rules.crashes(self._job.task_id, _names(written)):
             raise Interrupted("crash")
-        verdict = super().commit(written)
-        _interrupt(self._interrupted, self._rules)
-        return verdict
-
-    async def acommit(self, written: str) -> str:
-        if self._rules.crashes(self._interrupted.task_id, _names(written)):
-            await self.arollback()
-            raise Interrupted("crash")
-        verdict = await super().acommit(written)
-        _interrupt(self._interrupted, self._rules)
-        return verdict
+        self._rules.interrupt(self._job.task_id)
+        return super().statement(worker_id, written)
 
 
-class _Interruptible(Run):
-    is_replayed = False
-    _is_due = False
+class _Interrupting(RecordingDriver):
+    """Ends the attempt at its next step, or at its own end, as soon as nothing is at work."""
+
+    at_work = 0
+    _is_to_end = False
 
     def interrupt(self) -> None:
-        """End the attempt at its next step, or at its end, as soon as no step is at work."""
-        self._is_due = True
-        self._break()
+        self._is_to_end = True
+        self.look()
 
-    def record_rest(self) -> None:
-        """Record what would go with the report about the attempt."""
-        self._send(caught=True)
-
-    def _break(self) -> None:
-        if self._is_due and self._broken is None and self._is_idle():
-            self._broken = Interrupted("replay")
-
-    def _is_idle(self) -> bool:
-        return True
+    def look(self) -> None:
+        if self._is_to_end and self.at_work == 0 and self._state.broken is None:
+            self._state.broken = Interrupted("replay")
 
 
-class _AsyncRun(_Interruptible, AsyncRun):
+class _Awaiting(_Interrupting, Awaiting):
     def end_work(self) -> None:
         super().end_work()
-        self._break()
-
-    def _is_idle(self) -> bool:
-        return self._at_work == 0
-
-    def _flush_soon(self) -> None:
-        self._flush_now()
+        self.look()
 
 
-class _BlockingRun(_Interruptible, BlockingRun):
+class _Blocking(_Interrupting, Blocking):
     pass
 
 
-def _interrupt(job: Job, rules: Interruptions) -> None:
-    if rules.replay and isinstance(job.run, _Interruptible):
-        job.run.interrupt()
+class _Attempt(NamedTuple):
+    driver: _Interrupting
+    is_replayed: bool
 
 
 def _names(written: str) -> list[str]:

@@ -8,16 +8,16 @@ from typing import Any
 from holdfast.engine import Engine, steps
 from holdfast.engine.steps import StartingStep
 from holdfast.errors import Refused
-from holdfast.executors.step_transaction import StepTransaction
+from holdfast.executors.transactions import RecordedTransaction
 from holdfast.serialization.text import load_json
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.jobs import Job
 from holdfast.worker.journals import JobHost
-from holdfast.workflows.async_run import AsyncRun
-from holdfast.workflows.blocking_run import BlockingRun
+from holdfast.worker.reading import ResultPages
+from holdfast.workflows.drivers import Awaiting, Blocking
+from holdfast.workflows.facts import FactRow
 from holdfast.workflows.journal import Journal, Read, Recorded, Started
-from holdfast.workflows.memory import FactRow, FailedStep, StepMemo, memo_json
-from holdfast.workflows.result_pages import ResultPages
+from holdfast.workflows.memory import FailedStep, RunState, StepMemo, memo_json
 from holdfast.workflows.run import Run
 
 ChangesOf = Callable[[str], Sequence[str]]
@@ -86,6 +86,7 @@ def open_run(
     if job.run is not None:
         return job.run
     journal = InlineJournal(worker, worker_id, job, changes_of)
-    host = JobHost(job, attempts, partial(StepTransaction, dsn, worker_id, job), settings)
-    job.run = (AsyncRun if is_async else BlockingRun)(job, journal, host)
+    host = JobHost(job, attempts, partial(RecordedTransaction, dsn, worker_id, job))
+    state = RunState(job)
+    job.run = Run(state, (Awaiting if is_async else Blocking)(state, journal, host), settings)
     return job.run

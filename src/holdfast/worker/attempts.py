@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.context import Continued
 from holdfast.current_job import current_job
 from holdfast.executors.attempt import (
     AttemptEnd,
@@ -22,7 +21,7 @@ from holdfast.executors.attempt import (
     through_middleware,
 )
 from holdfast.executors.executor import CannotStart
-from holdfast.executors.job_transaction import CommitUnknown, JobTransaction, end_of_unknown_commit
+from holdfast.executors.transactions import CommitUnknown, JobTransaction, end_of_unknown_commit
 from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.middleware import Middleware
@@ -30,9 +29,8 @@ from holdfast.outcome import OUTCOMES
 from holdfast.serialization.failure import brief
 from holdfast.worker.jobs import Job
 from holdfast.worker.watchdog import InterruptibleAwaitable, WatchedHandler
-from holdfast.workflows.async_run import AsyncRun
-from holdfast.workflows.blocking_run import BlockingRun
-from holdfast.workflows.run import Run, Suspended
+from holdfast.workflows.ends import Continued, Suspended
+from holdfast.workflows.run import Run
 
 if TYPE_CHECKING:
     from holdfast.worker.batches import RunningBatch
@@ -142,7 +140,7 @@ class Attempts:
             bound = self._bound(job, handler)
             limit = job.limit(handler.timeout)
             if handler.remembers_first:
-                await self._prepare_run(job, handler)
+                await self._open_run(job, self, is_async=handler.is_async).aload()
             if limit is None and not self._middlewares:  # most tasks: without another coroutine for each
                 value = await bound()
             else:
@@ -166,7 +164,7 @@ class Attempts:
         current_job.set(job)
         try:
             value = self._watched(job, handler, self._prepared(job, handler))
-            if isinstance(job.run, BlockingRun):
+            if job.run is not None:
                 job.run.ended()
                 if job.run.suspended is not None:
                     raise Suspended  # noqa: TRY301 - the handler has caught it
@@ -178,7 +176,7 @@ class Attempts:
         except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the task, not the worker
             if job.transaction is not None:
                 job.transaction.rollback()
-            if isinstance(job.run, BlockingRun):
+            if job.run is not None:
                 error = _end_blocking(job.run, error)
             return self._went_wrong(job, handler, error)
         return report
@@ -227,24 +225,11 @@ class Attempts:
     def _prepared(self, job: Job, handler: Handler) -> Callable[[], Any]:
         bound = self._bound(job, handler)
         if handler.remembers_first:
-            run = self._open_run(job, self, is_async=False)
-            if isinstance(run, BlockingRun):
-                run.load()
+            self._open_run(job, self, is_async=False).load()
         return bound
 
-    async def _prepare_run(self, job: Job, handler: Handler) -> None:
-        """Load what the run remembers before its handler begins."""
-        run = self._open_run(job, self, is_async=handler.is_async)
-        if isinstance(run, AsyncRun):
-            await run.load()
-        elif isinstance(run, BlockingRun):
-            await asyncio.to_thread(run.load)
-
     async def _end_run(self, run: Run) -> None:
-        if isinstance(run, AsyncRun):
-            await run.ended()
-        elif isinstance(run, BlockingRun):  # a plain function behind middleware
-            await asyncio.to_thread(run.ended)
+        await run.aended()
         if run.suspended is not None:
             raise Suspended  # the handler has caught it
 
@@ -339,7 +324,7 @@ class Attempts:
         return self._reporter.raised(job, handler, error)
 
 
-def _end_blocking(run: BlockingRun, error: BaseException) -> BaseException:
+def _end_blocking(run: Run, error: BaseException) -> BaseException:
     try:
         run.ended()
     except BaseException as problem:  # noqa: BLE001 - it takes the place of the error

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from holdfast import tracing
-from holdfast.context import Stopped
 from holdfast.current_job import current_job
 from holdfast.errors import PayloadError
 from holdfast.executors.attempt import DeadlinePassed, NotDecoded, NotEncoded, Reporter
@@ -18,6 +17,7 @@ from holdfast.serialization.failure import brief
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.jobs import HeldJobs, Job, Stop
 from holdfast.workflows.calls import Calls, check_all_awaited
+from holdfast.workflows.ends import Stopped
 
 
 class RunningBatch:

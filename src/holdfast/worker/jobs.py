@@ -14,7 +14,7 @@ from holdfast.options import IN_DATABASE
 from holdfast.worker.metrics import Metrics
 
 if TYPE_CHECKING:
-    from holdfast.executors.job_transaction import JobTransaction
+    from holdfast.executors.transactions import JobTransaction
     from holdfast.worker.batches import RunningBatch
     from holdfast.worker.watchdog import WatchedHandler
     from holdfast.workflows.calls import Calls

@@ -7,14 +7,13 @@ from typing import Any
 
 from holdfast.engine import steps
 from holdfast.engine.steps import StartingStep
-from holdfast.executors.step_transaction import StepTransaction
+from holdfast.executors.transactions import RecordedTransaction
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.jobs import Job
 from holdfast.worker.recording import StepRecorder
-from holdfast.workflows.async_run import AsyncRun
-from holdfast.workflows.blocking_run import BlockingRun
-from holdfast.workflows.journal import Journal, Read, Recorded, Started
-from holdfast.workflows.memory import FailedStep, StepMemo, memo_json
+from holdfast.workflows.drivers import Awaiting, Blocking, Driver
+from holdfast.workflows.journal import Host, Journal, Read, Recorded, Started
+from holdfast.workflows.memory import FailedStep, RunState, StepMemo, memo_json
 from holdfast.workflows.run import Run
 
 THREAD_SECONDS = 0.002
@@ -41,21 +40,24 @@ class RunOpener:
     def __call__(self, job: Job, attempts: Attempts, *, is_async: bool) -> Run:
         if job.run is not None:
             return job.run
-        transaction = partial(StepTransaction, self._url, self._worker_id, job)
-        host = JobHost(job, attempts, transaction, self._settings)
+        transaction = partial(RecordedTransaction, self._url, self._worker_id, job)
+        host = JobHost(job, attempts, transaction)
+        state = RunState(job)
         if is_async:
-            job.run = AsyncRun(job, LoopJournal(job, self._recorder), host)
+            driver: Driver = Awaiting(state, LoopJournal(job, self._recorder, self._loop), host)
         else:
-            job.run = BlockingRun(job, ThreadJournal(job, self._recorder, self._loop), host)
+            driver = Blocking(state, ThreadJournal(job, self._recorder, self._loop), host)
+        job.run = Run(state, driver, self._settings)
         return job.run
 
 
 class LoopJournal(Journal):
     """Of a handler in the worker's event loop."""
 
-    def __init__(self, job: Job, recorder: StepRecorder) -> None:
+    def __init__(self, job: Job, recorder: StepRecorder, loop: asyncio.AbstractEventLoop) -> None:
         self._job = job
         self._recorder = recorder
+        self._loop = loop
 
     def read(self, done: Read, signals: Sequence[str] = ()) -> None:
         self._recorder.read(self._job, done, signals)
@@ -73,16 +75,16 @@ class LoopJournal(Journal):
     def start(self, step: StartingStep, tasks: str, payloads: list[str] | None, done: Started) -> None:
         self._recorder.start(self._job, step, tasks, payloads, done)
 
+    def later(self, call: Callable[[], None]) -> None:
+        """At the next turn of the loop: if the handler ends now, its last memo goes with the report."""
+        self._loop.call_soon(call)
+
     def step_failed(self, failed: FailedStep) -> None:
         self._recorder.step_failed(self._job, failed)
 
 
 class ThreadJournal(LoopJournal):
     """Of a handler in a thread of the worker."""
-
-    def __init__(self, job: Job, recorder: StepRecorder, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(job, recorder)
-        self._loop = loop
 
     def read(self, done: Read, signals: Sequence[str] = ()) -> None:
         self._loop.call_soon_threadsafe(super().read, done, signals)
@@ -102,24 +104,22 @@ class ThreadJournal(LoopJournal):
         self._loop.call_soon_threadsafe(super().step_failed, failed)
 
     def later(self, call: Callable[[], None]) -> None:
-        """Call it soon, from another thread."""
+        """Soon, in the thread of the loop."""
         self._loop.call_soon_threadsafe(self._loop.call_later, THREAD_SECONDS, call)
 
 
-class JobHost:
+class JobHost(Host):
     """What runs the handler of a job."""
 
     def __init__(
         self,
         job: Job,
         attempts: Attempts,
-        open_transaction: Callable[[], StepTransaction],
-        settings: Callable[[], Any],
+        open_transaction: Callable[[], RecordedTransaction],
     ) -> None:
         self._job = job
         self._attempts = attempts
-        self.open_transaction = open_transaction
-        self.settings = settings
+        self._open_transaction = open_transaction
         self._task = _current_task()
 
     def cancel(self) -> None:
@@ -131,6 +131,9 @@ class JobHost:
 
     def limited(self, seconds: float, call: Callable[[], Any]) -> Any:
         return self._attempts.limited(self._job, seconds, call)
+
+    def open_transaction(self) -> RecordedTransaction:
+        return self._open_transaction()
 
 
 def _current_task() -> "asyncio.Task[Any] | None":

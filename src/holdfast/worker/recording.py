@@ -267,7 +267,8 @@ class StepRecorder:
             await self._connection.pause(error)
 
     def _answer_start(self, start: Start, verdict: str, task_ids: list[str]) -> None:
-        got_over(start)
+        if start.failures:
+            got_over(start)
         if verdict == "busy":
             asyncio.get_running_loop().call_later(BUSY_SECONDS, self._start_again, start)
             return
@@ -276,7 +277,8 @@ class StepRecorder:
         start.done(verdict, task_ids, None)
 
     def _answer(self, memo: Memo, verdict: str, stored: Any) -> None:
-        got_over(memo)
+        if memo.failures:
+            got_over(memo)
         if verdict == "busy":
             asyncio.get_running_loop().call_later(BUSY_SECONDS, self._record_again, memo)
             return

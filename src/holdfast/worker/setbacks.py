@@ -28,6 +28,5 @@ def try_later(failed: Call, again: Callable[[Call], None], setback: Setback) -> 
 
 
 def got_over(call: Call) -> None:
-    """The server has answered."""
-    if call.failures:
-        call.job.trouble = None
+    """The server has answered a call that had failed."""
+    call.job.trouble = None

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import psycopg
 
 from holdfast.connections.session import configure_session, with_defaults
-from holdfast.context import Stopped
 from holdfast.engine import Engine, leases
 from holdfast.executors.attempt import HandlerTimeout, Reporter
 from holdfast.handler import Handler
@@ -23,6 +22,7 @@ from holdfast.logs import Log
 from holdfast.serialization.failure import brief
 from holdfast.worker.jobs import Job, Stop
 from holdfast.worker.releasing import release_statement
+from holdfast.workflows.ends import Stopped
 
 T = TypeVar("T")
 

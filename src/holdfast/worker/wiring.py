@@ -11,7 +11,7 @@ from holdfast.connections.session import CLIENT_ROLE, WORKER_ROLE
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.executors.attempt import DatabaseClock, Reporter
 from holdfast.executors.executor import Executor
-from holdfast.executors.job_transaction import JobTransaction
+from holdfast.executors.transactions import JobTransaction
 from holdfast.logs import Log, is_for_people
 from holdfast.settings import Settings
 from holdfast.worker.activity import ActivityReporter
@@ -259,7 +259,7 @@ class WorkerParts:
             settings=deps.settings,
             send_progress=self.heartbeat.send_progress_soon,
             record_killed=self.killed.record,
-            open_journal=lambda job: LoopJournal(job, self.recorder),
+            open_journal=lambda job: LoopJournal(job, self.recorder, deps.loop),
             max_result_bytes=lambda: self.registration.max_result_bytes,
             log=deps.log,
         )

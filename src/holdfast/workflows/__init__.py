@@ -1,6 +1,6 @@
 """Durable workflows: what a run remembers, and how its steps, sleeps and waits use that.
 
-A run is a task whose handler has steps. `Run` is its state during one attempt; `AsyncRun` serves coroutines,
-`BlockingRun` plain functions. Both reach the database only through a `Journal`, because a handler may run in
-the worker's event loop, in a thread, in a child process or in a test.
+A run is a task whose handler has steps. `Run` has the calls of one attempt, as generators of operations. A
+`Driver` performs these: it awaits in an event loop, blocks a thread or child process, or answers from memory.
+It reaches the database through a `Journal`, because a handler may run in the worker, elsewhere or in a test.
 """

@@ -30,9 +30,21 @@ _SIGNATURE = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 
 
 class CallbackRun(Protocol):
-    def step(self, function: Callable[..., Any], args: Sequence[Any], **options: Any) -> Any: ...
+    @property
+    def settings(self) -> Callable[[], Any]: ...
+    def step(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        *,
+        key: object,
+        retries: int,
+        retry: None,
+        timeout: None,
+        lazy: bool,
+        adapt: None,
+    ) -> Any: ...
     def now(self) -> float: ...
-    def settings(self) -> Any: ...
 
 
 def open_callback(

@@ -12,6 +12,8 @@ from holdfast.errors import InvalidStep
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+CANCEL_SECONDS = 1.0
+"""How long the end of an attempt waits for what it has cancelled."""
 _OF_HOLDFAST = ("holdfast.context", "holdfast.handle", "holdfast.task", "holdfast.workflows.")
 
 
@@ -88,6 +90,45 @@ class Calls:
         kept = (one for one in self._open.items() if not one[1].may_outlive)
         site, kind = self._dropped or next(kept, (None, Call))
         return self._left if site is None else kind.forgotten(site)
+
+
+class BegunCalls:
+    """The calls of a coroutine that do something now: it has to await their end before it ends itself."""
+
+    def __init__(self, calls: Calls, root: "asyncio.Task[Any] | None") -> None:
+        """`root` is the asyncio task of the handler."""
+        self._calls = calls
+        self._root = root
+        self._at_work: dict[CallSite, asyncio.Task[Any] | None] = {}
+        self._failed: list[tuple[CallSite, asyncio.Task[Any]]] = []
+
+    def begin(self, site: CallSite, task: "asyncio.Task[Any] | None") -> None:
+        self._at_work[site] = task
+
+    def end(self, site: CallSite, error: BaseException | None) -> None:
+        task = self._at_work.pop(site, None)
+        if task is not None and task is not self._root and isinstance(error, Exception):
+            unseen = [one for one in self._failed if not one[1].done() or _is_unseen(one[1])]
+            self._failed = [*unseen, (site, task)]
+
+    async def leave(self) -> None:
+        """The handler has not awaited these: they end with it, and the next attempt makes them."""
+        for site, task in self._failed:
+            if _is_unseen(task):
+                task.exception()  # or asyncio would report it again
+                self._calls.leave(site, "failed in an asyncio task that was never awaited")
+        for site in self._at_work:
+            self._calls.leave(site, "had not ended when the handler returned")
+        tasks = {task for task in self._at_work.values() if task is not None and task is not self._root}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+
+
+def _is_unseen(task: "asyncio.Task[Any]") -> bool:
+    """Whether it has failed and nobody has looked: asyncio would report it when it is forgotten."""
+    return task.done() and bool(getattr(task, "_log_traceback", False))
 
 
 def check_all_awaited(calls: Calls | None) -> None:

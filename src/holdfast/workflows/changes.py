@@ -4,10 +4,12 @@ import ast
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+
+from holdfast.errors import InvalidStep
 
 MAX_CHANGE = 100
 """Characters of a name."""
@@ -31,6 +33,18 @@ def asks_since(function: Callable[..., Any]) -> bool:
     """Whether its own code uses an attribute `since`: then it may ask before its first step."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return isinstance(code, CodeType) and _names(code, "since")
+
+
+def first_seen_of(change: object, announced: Mapping[str, float]) -> float:
+    """When a worker with this change first started. It announces the names that it finds in the code."""
+    if not isinstance(change, str) or not 1 <= len(change) <= MAX_CHANGE:
+        raise InvalidStep(f"ctx.since takes text of 1 to {MAX_CHANGE} characters, not {change!r:.100}")
+    if change not in announced:
+        raise InvalidStep(
+            f"ctx.since({change!r}): no worker has found this name in the code, so it has no beginning",
+            hint="Pass text, or a constant of a module or class, in the handler or a function that gets ctx.",
+        )
+    return announced[change]
 
 
 class _Reader:

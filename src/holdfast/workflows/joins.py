@@ -12,7 +12,9 @@ from holdfast.engine.steps import StartingStep
 from holdfast.errors import InvalidStep, StepShapeChanged, TaskCancelled, TaskFailed
 from holdfast.serialization.codec import ResultCodec
 from holdfast.serialization.text import load_json
-from holdfast.workflows.memory import ChildFact, Children, StepFact, Wait, to_datetime
+from holdfast.workflows.children import ChildFact, Children
+from holdfast.workflows.facts import StepFact
+from holdfast.workflows.memory import Wait, to_datetime
 from holdfast.workflows.step import codec_of
 
 OnCancel = Literal["cancel", "leave"]

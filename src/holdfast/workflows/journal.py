@@ -30,6 +30,14 @@ class Journal(Protocol):
         """The same for one plain step that is not lazy."""
         self.record([memo], (), done, lazy=False)
 
+    def later(self, call: Callable[[], None]) -> None:
+        """Call it before long, in any thread: it records what is kept. Else the next step or the end does."""
+        del call
+
+    def pump(self) -> bool:
+        """Wait for an answer, and give it on. False if answers come by themselves."""
+        return False
+
     def step_failed(self, failed: FailedStep) -> None:
         """A try failed: for the log and the metrics of a worker."""
         del failed
@@ -44,6 +52,11 @@ class Host(Protocol):
     def cancel(self) -> None:
         """End the coroutine of the handler, because its run is suspended."""
 
+    def skips(self, until: float) -> bool:
+        """Whether this time of the database has come, because a test lets it pass at once."""
+        del until
+        return False
+
     def in_thread(self, call: Callable[[], Any]) -> Awaitable[Any]:
         """Call a plain function without blocking the event loop."""
 
@@ -52,6 +65,3 @@ class Host(Protocol):
 
     def open_transaction(self) -> Any:
         """A transaction of the application, whose commit also records a step."""
-
-    def settings(self) -> Any:
-        """The settings of the worker, or of the application."""

@@ -1,25 +1,25 @@
 """What a run remembers: the facts that `read_steps` returns, and the memos that `record_steps` takes."""
 
 import json
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from json.encoder import encode_basestring_ascii
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from holdfast.errors import (
-    HoldfastError,
-    ResultError,
-    RunTooLong,
-    StepFailed,
-    StepShapeChanged,
-    TooLarge,
-    UnexpectedDatabaseError,
-)
-from holdfast.serialization.text import RawJson, load_json, report_json
+from pydantic_core import from_json
 
-StepKind = Literal["step", "transaction", "sleep", "signal", "children", "first", "since"]
+from holdfast.errors import ResultError, RunTooLong
+from holdfast.serialization.codec import ResultCodec
+from holdfast.serialization.text import RawJson, load_json, report_json, storage_problem
+from holdfast.workflows.calls import Calls
+from holdfast.workflows.children import NO_CHILDREN, Children
+from holdfast.workflows.ends import Stopped
+from holdfast.workflows.facts import FactRow, FailedTry, Signal, StepFact, StepKind
+from holdfast.workflows.failures import brief_error, failure_of, shape_changed, unreadable
+
 DEFAULT_MAX_STEPS = 10_000
 DEFAULT_MAX_MEMO_BYTES = 16 * 1024 * 1024
 DEFAULT_MAX_RESULT_BYTES = 1024 * 1024
@@ -29,93 +29,10 @@ CERTAINLY_SHALLOW = 500
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class FactRow(NamedTuple):
-    """A row of `read_steps`. Documents are JSON text, times Unix seconds."""
+class Joined(Protocol):
+    """A join, which makes a value of its tasks."""
 
-    fact: str
-    name: str | None
-    number: int | None
-    kind: str | None
-    until: float | None
-    signal_id: int | None
-    result: str | None
-    error: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class StepFact:
-    """How a step ended. A sleep is recorded when it begins, and is over at `until`."""
-
-    name: str
-    kind: str
-    until: float | None
-    result: str | None
-    error: Any
-
-
-@dataclass(frozen=True, slots=True)
-class FailedTry:
-    """The last failed try of a step that has not ended."""
-
-    number: int
-    retry_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """One that no wait has taken."""
-
-    signal_id: int
-    payload: str
-
-
-class ChildFact(NamedTuple):
-    """A task that a step waits for, and that has not succeeded: open, or how it has ended."""
-
-    number: int
-    task_id: str
-    status: str
-    reason: str | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self.status == "open"
-
-
-class Children:
-    """The tasks that a step has started and waits for. Their results are one array, for there may be many."""
-
-    def __init__(self, count: int, results: str | None, about: Mapping[str, Any]) -> None:
-        self.count = count
-        self._results = results
-        self._too_large: int | None = about.get("too_large")
-        self.is_partial = results is None and bool(about.get("paged"))
-        """Whether there are results that were not read."""
-        self.open: int = about["open"]
-        self.keys: Sequence[str] | None = about.get("keys")
-        self.others = {number: ChildFact(number, *rest) for number, *rest in about.get("others") or ()}
-
-    @property
-    def bytes(self) -> int:
-        return len(self._results or "")
-
-    def results(self, name: str) -> str:
-        """Those of the tasks that succeeded, as a JSON array. `name` is that of the step."""
-        if self._too_large is not None:
-            whose = f"the tasks of {name}" if name else "the tasks before this one"
-            raise RunTooLong(
-                f"the results of {whose} are too large: a run reads {self._too_large} bytes of them",
-                hint="Let the tasks return references, join fewer, or raise the setting max_memo_bytes.",
-            )
-        return self._results or "[]"
-
-    @classmethod
-    def started(cls, task_ids: Sequence[str], keys: Sequence[str] | None) -> "Children":
-        others = [[number, task_id, "open", None] for number, task_id in enumerate(task_ids, 1)]
-        return cls(len(task_ids), None, {"open": len(others), "keys": keys, "others": others})
-
-
-NO_CHILDREN = Children.started((), None)
+    def value(self, name: str, fact: StepFact, children: Children) -> Any: ...
 
 
 class Memory:
@@ -184,6 +101,48 @@ class Memory:
         self._taken.add(taken.signal_id)
         self.bytes += len(taken.payload)
         return taken
+
+    def value_of(self, fact: StepFact, codec: ResultCodec, adapt: Callable[[Any], Any] | None = None) -> Any:
+        """Return what a recorded step returned, or raise what it raised."""
+        if fact.error is not None:
+            raise failure_of(fact.name, fact.kind, fact.error)
+        try:
+            if adapt is not None:
+                return adapt(None if fact.result is None else from_json(fact.result))
+            return codec.load(fact.result)
+        except ResultError as error:
+            raise shape_changed(fact.name, fact.kind, error) from error
+
+    def join_value(self, join: Joined, fact: StepFact) -> Any:
+        """Return what a join that is over returned, or raise what it raised."""
+        if fact.error is not None:
+            raise failure_of(fact.name, fact.kind, fact.error)
+        return join.value(fact.name, fact, self.children.get(fact.name, NO_CHILDREN))
+
+    def join_until(self, name: str, otherwise: float) -> float:
+        """When a join gives up: as the first attempt that waited for it said."""
+        known = (until for of, until in self.waits.items() if of == name or of.startswith(f"{name}/"))
+        return min(known, default=otherwise)
+
+    def check_room(self, name: str, number: int) -> None:
+        """Refuse a step before it runs: what cannot be recorded must not happen."""
+        if number > self.max_steps:
+            raise RunTooLong(
+                f"the run has {self.max_steps} steps, and {name} would be one more",
+                hint="End it with ctx.continue_as, or raise the setting max_steps.",
+            )
+        if self.bytes > self.max_memo_bytes:
+            raise RunTooLong(
+                f"the steps have results of {self.bytes} bytes, of {self.max_memo_bytes} allowed",
+                hint="Return references, end it with ctx.continue_as, or raise the setting max_memo_bytes.",
+            )
+
+    def check_result(self, written: str) -> str:
+        """Return it, or raise ResultError if the database would not store it."""
+        problem = storage_problem(written, self.max_result_bytes)
+        if problem is not None:
+            raise ResultError(f"its result {problem}")
+        return written
 
     def _limit(self, limits: Any, created_at: float | None) -> None:
         self.created_at = self.clock if created_at is None else created_at
@@ -316,6 +275,155 @@ class RunReport(NamedTuple):
         return written
 
 
+class RunTask(Protocol):
+    """The task of a run."""
+
+    type: str
+    calls: Calls | None
+
+    @property
+    def stop(self) -> str | None: ...
+
+
+class RunState:
+    """What one attempt knows of its run, and what it has kept that is not on disk yet.
+
+    The thread of a plain function shares it with that of the worker: `lock` is for what is kept.
+    """
+
+    def __init__(
+        self, task: RunTask, read: Callable[[Sequence[Sequence[Any]], float], Memory] = Memory
+    ) -> None:
+        self.task = task
+        self.lock = threading.RLock()
+        self.memory: Memory | None = None
+        self.suspended: list[Wait] | None = None
+        self.is_over = False
+        self.in_flight = 0
+        self.awaited: Counter[str] = Counter()
+        """How many calls wait for the signals of each name."""
+        self.steps: list[StepMemo] = []
+        self.tries: list[FailedStep] = []
+        self.failures: list[tuple[Any, StepMemo]] = []
+        """With the asyncio task that has called each."""
+        self.broken: BaseException | None = None
+        """Why the run cannot go on."""
+        self._read = read
+        self._ahead = 0.0
+        self._all_lazy = True
+        self._sent_lazily = True
+
+    def now(self) -> float:
+        """The time of the database, estimated from its last answer."""
+        return time.monotonic() + self._ahead
+
+    @property
+    def loaded(self) -> Memory:
+        """The memory, once it was read."""
+        if self.memory is None:
+            raise RuntimeError("the memory of the run was not read")
+        return self.memory
+
+    @property
+    def signals(self) -> list[str]:
+        """The names that calls wait for now, whose payloads are to be read, too."""
+        return [name for name, waits in self.awaited.items() if waits]
+
+    def skip_to(self, until: float) -> None:
+        """Go on as if this time had come: a test does not wait."""
+        self._ahead = max(self._ahead, until - time.monotonic())
+
+    def check_unbroken(self) -> None:
+        """Raise why the run cannot go on."""
+        if self.broken is not None:
+            raise self.broken
+
+    def check(self) -> None:
+        """Raise it before something new begins, also if the task was stopped meanwhile."""
+        if self.broken is not None:
+            raise self.broken
+        if self.task.stop is not None:
+            raise Stopped(self.task.stop)
+
+    def remember(self, rows: Sequence[Sequence[Any]] | None, clock: float) -> None:
+        """Take the answer to a read."""
+        self._ahead = clock - time.monotonic()
+        if rows is None or any(row[0] == "lost" for row in rows):
+            self.broken = Stopped(self.task.stop or "lost")
+        elif rows and rows[0][0] == "unreadable":
+            row = FactRow(*rows[0])
+            self.broken = unreadable(row.kind, row.error)
+        else:
+            try:
+                self._take_over(self._read(rows, clock))
+            except Exception as error:  # noqa: BLE001 - of this run alone; the caller is its worker
+                self.broken = error
+
+    def _take_over(self, read: Memory) -> None:
+        if self.memory is None:
+            self.memory = read
+        else:  # a later look: only signals and ends of children can have come from outside
+            self.memory.look_again(read)
+
+    def keep(self, memo: StepMemo, *, lazy: bool = False) -> None:
+        with self.lock:
+            self.steps.append(memo)
+            self._all_lazy = self._all_lazy and lazy
+
+    def keep_try(self, failed: FailedStep) -> None:
+        with self.lock:
+            self.tries.append(failed)
+            self._all_lazy = False
+
+    def keep_failure(self, memo: StepMemo, user: Any) -> None:
+        """Keep it until the handler has caught the error: after one that ends the attempt, try again."""
+        with self.lock:
+            self.failures.append((user, memo))
+
+    def has_to_send(self, *, lazy: bool) -> bool:
+        """Whether a step that begins has others before it which have to be on their way."""
+        return bool(self.steps) and not (lazy and self._all_lazy)
+
+    def has_to_flush(self, *, lazy: bool) -> bool:
+        """Whether a step that begins has others before it which have to be on disk; lazy ones wait less."""
+        if self.in_flight:
+            return not (lazy and self._sent_lazily)
+        return bool(self.steps or self.tries or self.failures) and not (lazy and self._all_lazy)
+
+    def take(self, caught: tuple[Any, Any] | None) -> tuple[list[StepMemo], list[FailedStep], bool] | None:
+        """Take what is kept, to send it, and whether all of it is lazy.
+
+        Failures only if the handler has caught them, as it goes on.
+        `caught` is the asyncio task that goes on, and the handler's own: that one has caught them all.
+        """
+        steps, tries, lazy = self.steps, self.tries, self._all_lazy
+        if caught is not None and self.failures:
+            user, root = caught
+            failures = [one for one in self.failures if user is root or one[0] is user]
+            self.failures = [one for one in self.failures if one not in failures]
+            steps, lazy = [*steps, *(memo for _, memo in failures)], lazy and not failures
+        if not steps and not tries:
+            return None
+        self.steps, self.tries, self._all_lazy = [], [], True
+        self._sent_lazily = lazy and (self._sent_lazily or not self.in_flight)
+        self.in_flight += 1
+        return steps, tries, lazy
+
+    def recorded(self, verdict: str, error: BaseException | None) -> None:
+        """Take the answer to what was sent."""
+        self.in_flight -= 1
+        if verdict not in ("recorded", "already"):
+            self.broken = error if error is not None else Stopped(self.task.stop or verdict)
+
+    def report(self, status: str) -> RunReport:
+        """What the report about this attempt carries.
+
+        A failed step of a failed attempt is not remembered: the next attempt tries it again.
+        """
+        steps = self.steps if status == "retry" else [*self.steps, *(memo for _, memo in self.failures)]
+        return RunReport(steps, self.tries, self.suspended or () if status == "suspend" else ())
+
+
 def to_timestamp(seconds: float) -> str:
     """Format seconds since 1970 for PostgreSQL, exact to the microsecond."""
     return to_datetime(seconds).isoformat()
@@ -323,51 +431,3 @@ def to_timestamp(seconds: float) -> str:
 
 def to_datetime(seconds: float) -> datetime:
     return _EPOCH + timedelta(microseconds=round(seconds * 1e6))
-
-
-def unreadable_row(error: HoldfastError) -> FactRow:
-    """The only row of a run that the database refuses to read."""
-    kind = "too_large" if isinstance(error, TooLarge) else "refused"
-    return FactRow("unreadable", None, None, kind, None, None, None, str(error))
-
-
-def unreadable(row: FactRow) -> HoldfastError:
-    """The error with which such a run fails."""
-    message = f"what the run remembers cannot be read: {row.error}"
-    if row.kind == "too_large":
-        return RunTooLong(message, hint="Return references from its steps and tasks, and begin it again.")
-    return UnexpectedDatabaseError(message)
-
-
-def brief_error(described: dict[str, Any]) -> dict[str, Any]:
-    return {name: described[name] for name in ("kind", "message", "exception") if name in described}
-
-
-def failure_of(fact: StepFact) -> Exception:
-    error = fact.error if isinstance(fact.error, dict) else {"message": str(fact.error)}
-    if fact.kind == "signal" and error.get("kind") == "timeout":
-        return TimeoutError(f"no signal came for {fact.name} in time")
-    if fact.kind in ("children", "first") and error.get("kind") == "timeout":
-        return TimeoutError(f"the tasks of {fact.name} did not end in time")
-    return failed_step(fact.name, error)
-
-
-def shape_changed(name: str, kind: str, error: ResultError) -> StepShapeChanged:
-    """What was recorded of a step does not fit the type that the code names."""
-    if kind == "signal":
-        message = f"the signal that {name} has taken does not fit: {error.message}"
-        return StepShapeChanged(
-            message, hint="Catch StepShapeChanged and wait again, or deploy code that reads it."
-        )
-    message = f"the step {name} was recorded with a result that does not fit: {error.message}"
-    return StepShapeChanged(message, hint="Deploy code that reads it, pass adapt=, or rename the step.")
-
-
-def failed_step(name: str, error: dict[str, Any]) -> StepFailed:
-    return StepFailed(
-        f"the step {name} failed: {error.get('message') or 'no message'}",
-        step=name,
-        kind=str(error.get("kind") or "handler_error"),
-        exception=error.get("exception"),
-        arguments=error.get("arguments"),
-    )

@@ -33,7 +33,7 @@ BUGS = [
     ),
     Bug(
         "a worker reads the results of a join past the limit",
-        "workflows/result_pages.py",
+        "worker/reading.py",
         "        if self._bytes > self._most:",
         "        if False:",
         "tests/worker/test_large_runs.py::test_a_join_with_too_large_results_fails_with_what_to_do",

@@ -117,9 +117,9 @@ BUGS = [
     ),
     Bug(
         "a handler's transaction is committed though its lease was lost",
-        "executors/job_transaction.py",
-        'if verdict == "accepted":\n                try:\n                    connection.commit()',
-        "if verdict:\n                try:\n                    connection.commit()",
+        "executors/transactions.py",
+        "        if verdict == self.accepted:\n",
+        "        if verdict:\n",
         "tests/worker/test_job_transaction.py",
     ),
     Bug(

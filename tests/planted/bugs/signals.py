@@ -124,8 +124,8 @@ BUGS = [
     ),
     Bug(
         "a run is suspended while one of its steps is at work",
-        "workflows/async_run.py",
-        "if self._at_work == 0 and self._linger is None and",
+        "workflows/drivers.py",
+        "if self.at_work == 0 and self._linger is None and",
         "if self._linger is None and",
         "tests/worker/test_steps.py",
     ),
@@ -152,9 +152,9 @@ BUGS = [
     ),
     Bug(
         "a signal of another type is another error in the first attempt",
-        "workflows/async_run.py",
-        "                return self.value_of(taken, codec)",
-        "                return codec.load(taken.result)",
+        "workflows/run.py",
+        'return memory.value_of(StepFact(name, "signal", None, taken.payload, None), codec)',
+        "return codec.load(taken.payload)",
         "tests/worker/test_step_rules.py",
     ),
     Bug(
@@ -232,8 +232,8 @@ BUGS = [
     Bug(
         "a wait that timed out waits again",
         "workflows/run.py",
-        'self._keep_simple(name, number, "signal", error=error, took=self._took(since))',
-        "pass",
+        '        self._keep(name, number, kind, error=error_of("timeout", what), took=self._took(since))\n',
+        "",
         "tests/worker/test_steps.py",
     ),
     Bug(
