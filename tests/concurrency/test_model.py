@@ -103,7 +103,7 @@ class Histories(RuleBasedStateMachine):
 
     @initialize(target=tasks, given=st.lists(at_once, min_size=3, max_size=8))
     def begin(self, given: list[Row]) -> MultipleResults[UUID]:
-        tables = ", ".join(f"queues.{table}" for table in engine.TABLES)
+        tables = ", ".join(f"queues.{table}" for table in (*engine.TABLES, "route"))
         self.sessions.admin.execute(f"truncate {tables}".encode())
         self.clock = Clock(self.sessions.admin)
         self.twin = self.model(NOON)

@@ -17,9 +17,11 @@ BORROWED = {
 WITHOUT_A_DATABASE = {
     f"app/test_{name}" for name in ("codec", "decoration", "outcome", "retry", "trace", "typing")
 }
-OF_ONE_SERVER = {"app/test_call_timeout", "app/test_transaction", "app/test_pool", "app/test_pipelining"}
-"""The first is about tx=, which a front refuses: see test_routing.py. The second watches one server, and the
-third one connection: a front sends the parts of a batch one after the other."""
+OF_ONE_SERVER = {
+    f"app/test_{name}" for name in ("call_timeout", "transaction", "pool", "pipelining", "units")
+}
+"""test_transaction is about tx=, which a front refuses: see test_routing.py. The others watch one server or
+one connection, or install a database of their own."""
 
 
 @pytest.mark.parametrize("test", sorted(listed_differences()))

@@ -281,7 +281,7 @@ def test_no_call_fails_while_a_shard_is_added_whose_server_lacks_the_logins() ->
     assert (added.returncode, alike.stdout) == (0, "2 shards, all alike\n")
     assert check.returncode == 1
     assert "login shop in role holdfast_client" in check.stdout
-    assert "Shard s01 lacks grants that the front has: shop in holdfast_client" in health.stdout
+    assert "shard s01 lacks grants that the front has: shop in holdfast_client" in health.stdout
 
 
 def _enqueue_as_shop(servers: ShardServers) -> None:

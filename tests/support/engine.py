@@ -10,7 +10,6 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from holdfast.words.explanation import explanation_words
 from support.database import shards_of
 
 Connection = psycopg.Connection[Any]
@@ -188,6 +187,8 @@ def explain(conn: Connection, task_id: Any) -> str:
 
 def explanation(conn: Connection, task_id: Any) -> tuple[str, str | None]:
     """Why a task is not running, in words, and the errors beside it."""
+    from holdfast.words.explanation import explanation_words  # clients of the release before have none
+
     found = rows(conn, "select * from queues.explain(%s)", [task_id])
     errors = [row["error"] for row in found if row["error"] is not None]
     told = [explanation_words(row["code"], row["facts"]).message for row in found]
