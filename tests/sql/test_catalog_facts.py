@@ -103,3 +103,10 @@ def test_what_was_asked_and_what_went_wrong_stays_as_it_is_until_retention(
         "error": {"forget_tasks", "prune_steps", "prune_generations", "insert_tries"},
     }
     assert functions_with(rf"delete from queues\.{table}\M") == removes[table]
+
+
+def test_no_sequence_is_unlogged_because_a_promoted_server_could_not_read_it(admin: Connection) -> None:
+    found = rows(
+        admin, "select oid::regclass::text from pg_class where relkind = 'S' and relpersistence = 'u'"
+    )
+    assert found == []

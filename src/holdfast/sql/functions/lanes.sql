@@ -93,9 +93,9 @@ begin
   delete from queues.lane_hoarder h where not queues.hoards_lanes(h.namespace);
   -- Last, so that nobody who waits for their rows waits for more.
   delete from queues.route r
-  where r.route_id in (
-    select old.route_id from queues.route old where old.version < pg_sequence_last_value('queues.route_version')
-    for update skip locked);
+  where r.ctid = any (array(
+    select old.ctid from queues.route old where old.version < pg_sequence_last_value('queues.route_version')
+    for update skip locked));
   return _removed + _marked;
 end
 $$;

@@ -4,7 +4,6 @@
 -- enqueues write it again. There is deliberately no unique key: two transactions that use a type at the same time each
 -- insert a route instead of waiting for one another. See functions/routes.sql.
 create unlogged table queues.route (
-  route_id bigint generated always as identity constraint route_pkey primary key,
   version bigint not null,
   lane_id bigint not null,
   priority integer not null,
