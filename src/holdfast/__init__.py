@@ -5,8 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.app import App
-    from holdfast.context import Context
-    from holdfast.errors import DatabaseUnavailable, HoldfastError, KeyConflict, TaskCancelled, TaskFailed
+    from holdfast.context import Context, SyncContext
+    from holdfast.errors import (
+        DatabaseUnavailable,
+        HoldfastError,
+        KeyConflict,
+        StepFailed,
+        TaskCancelled,
+        TaskFailed,
+    )
     from holdfast.handle import Handle, TaskInfo
     from holdfast.middleware import Middleware
     from holdfast.outcome import Cancel, Fail, Retry, Snooze
@@ -32,6 +39,8 @@ __all__ = [
     "Retry",
     "RetryPolicy",
     "Snooze",
+    "StepFailed",
+    "SyncContext",
     "Task",
     "TaskCancelled",
     "TaskFailed",
@@ -59,6 +68,8 @@ _MODULES = {
     "Retry": "outcome",
     "RetryPolicy": "retry",
     "Snooze": "outcome",
+    "StepFailed": "errors",
+    "SyncContext": "context",
     "Task": "task",
     "TaskCancelled": "errors",
     "TaskFailed": "errors",

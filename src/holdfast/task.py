@@ -25,7 +25,7 @@ from holdfast.serialization.text import RawJson
 from holdfast.workflows.calls import missed_in_handlers
 
 if TYPE_CHECKING:
-    from holdfast.context import Context
+    from holdfast.context import Context, SyncContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -263,8 +263,8 @@ class Decorator(Protocol):
     ) -> Task[P, R, Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]]: ...
     @overload
     def __call__(
-        self, function: Callable[Concatenate[Context, P], R], /
-    ) -> Task[P, R, Callable[Concatenate[Context, P], R]]: ...
+        self, function: Callable[Concatenate[SyncContext, P], R], /
+    ) -> Task[P, R, Callable[Concatenate[SyncContext, P], R]]: ...
     @overload
     def __call__(
         self, function: Callable[P, Coroutine[Any, Any, R]], /

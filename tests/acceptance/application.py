@@ -11,7 +11,7 @@ from itertools import count
 from uuid import UUID
 
 from acceptance.twelve import FACTS, IN_THREAD, SLEEP, TRANSACTIONS, WAIT, fact_name
-from holdfast import App, Context, Linear
+from holdfast import App, Context, Linear, SyncContext
 from holdfast.supervision import is_supervised
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # os.abort is part of the test; its core dump is not
@@ -23,14 +23,14 @@ Receipt = dict[str, int]
 app = App()
 
 
-def note(ctx: Context, phase: str, label: str) -> None:
+def note(ctx: Context | SyncContext, phase: str, label: str) -> None:
     """One write(2) to a file that is opened with O_APPEND: lines are whole, whatever happens next."""
     token = ctx._held.token  # type: ignore[attr-defined]
     line = f"{ctx.task_id} {ctx.attempt} {token} {os.getpid()} {phase} {time.monotonic():.6f} {label}\n"
     os.write(_witness, line.encode())
 
 
-def receipt(ctx: Context) -> Receipt:
+def receipt(ctx: Context | SyncContext) -> Receipt:
     """The result names the attempt that made it, so that it can be told from that of another one."""
     return {"attempt": ctx.attempt, "token": ctx._held.token, "pid": os.getpid()}  # type: ignore[attr-defined]
 
@@ -54,7 +54,7 @@ async def work(ctx: Context, label: str, seconds: list[float], padding: str = ""
 
 
 @app.task("acceptance.work_in_thread")
-def work_in_thread(ctx: Context, label: str, seconds: list[float], padding: str = "") -> Receipt:
+def work_in_thread(ctx: SyncContext, label: str, seconds: list[float], padding: str = "") -> Receipt:
     del padding
     note(ctx, "started", label)
     time.sleep(at(seconds, ctx.attempt))
@@ -63,7 +63,7 @@ def work_in_thread(ctx: Context, label: str, seconds: list[float], padding: str 
 
 
 @app.task("acceptance.insist")
-def insist(ctx: Context, label: str, gates: list[str]) -> Receipt:
+def insist(ctx: SyncContext, label: str, gates: list[str]) -> Receipt:
     """Each attempt waits for a file of its own, and reports whatever it was told meanwhile."""
     note(ctx, "started", label)
     is_open = False
@@ -91,7 +91,7 @@ async def abort(ctx: Context, label: str) -> None:
 
 
 @app.task("acceptance.exit")
-def leave(ctx: Context, label: str) -> None:
+def leave(ctx: SyncContext, label: str) -> None:
     note(ctx, "started", label)
     os._exit(3)
 
@@ -130,7 +130,7 @@ def act_in_thread(ctx: Context, halts: str, n: int) -> int:
     return n
 
 
-async def halt(ctx: Context, halts: str, place: str) -> None:
+async def halt(ctx: Context | SyncContext, halts: str, place: str) -> None:
     """Wait while there is a file for this place, which the test removes."""
     if _is_halted(halts, place):
         note(ctx, "halted", place)

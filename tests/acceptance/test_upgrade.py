@@ -199,7 +199,7 @@ def test_nothing_is_lost_while_the_release_before_is_upgraded_in_place(tmp_path:
 
 
 def _retry_what_could_not_be_stored(conn: Connection) -> None:
-    """As the page on upgrades says: workers of version 1 take an error of the moment for one of the result."""
+    """As the page on upgrades says: workers of version 1 take a passing error for one of the result."""
     conn.execute(
         """select queues.retry(o.task_id, 'it ended while the schema was upgraded') from queues.outcome o
            where o.status = 'failed' and exists (

@@ -14,7 +14,7 @@ from typing import Any
 
 from typing_extensions import assert_type
 
-from holdfast import App, Context, Fail, Handle, Snooze
+from holdfast import App, Context, Fail, Handle, Snooze, SyncContext
 
 app = App()
 
@@ -30,7 +30,7 @@ async def refund(invoice_id: int, amount: Decimal) -> str:
 
 
 @app.task("files.copy")
-def copy(ctx: Context, key: str, queue: int) -> int | Snooze | Fail:
+def copy(ctx: SyncContext, key: str, queue: int) -> int | Snooze | Fail:
     """Its parameters have the names of options."""
     return 1
 
@@ -52,6 +52,43 @@ def words(found: list[str]) -> list[int]:
 
 @app.task("index.nothing", batch=100)
 async def nothing(found: list[str]) -> None: ...
+
+
+def pay(invoice_id: int, amount: Decimal = Decimal(0)) -> str:
+    return ""
+
+
+async def pay_back(invoice_id: int, amount: Decimal) -> str:
+    return ""
+
+
+@app.task("orders.fulfil")
+async def fulfil(ctx: Context, order: int) -> bool:
+    assert_type(await ctx.step(pay, 7), str)
+    assert_type(await ctx.step(pay, 7, Decimal(1), key=7, retries=3, timeout=timedelta(1)), str)
+    assert_type(await ctx.step(pay_back, order, Decimal(1)), str)
+    assert_type(await ctx.wait("approval", bool, timeout=60), bool)
+    assert_type(await ctx.wait("word"), Any)
+    assert_type(await ctx.sleep(1), None)
+    assert_type(await ctx.start(charge, 7), Handle[str])
+    assert_type(await ctx.map(words, ["a"]), list[int])
+    assert_type(await ctx.map(words, ["a"], return_exceptions=True), list[int | Exception])
+    assert_type(await ctx.callback("ok"), str)
+    async with ctx.transaction("pay") as db:
+        await db.execute("select 1")
+    return True
+
+
+@app.task("orders.print")
+def label(ctx: SyncContext, order: int) -> str:
+    assert_type(ctx.step(pay, 7), str)
+    assert_type(ctx.step(pay, 7, Decimal(1), key=7), str)
+    assert_type(ctx.wait("approval", bool), bool)
+    assert_type(ctx.start(charge.using(priority=1), 7), Handle[str])
+    assert_type(ctx.map(words, ["a"]), list[int])
+    with ctx.transaction() as db:
+        db.execute("select 1")
+    return ""
 
 
 @app.task("any.thing")
@@ -103,6 +140,14 @@ WRONG = {
     "a list for a task of a batch": 'words.enqueue(["a"])',
     "an item of another type": "words.enqueue(1)",
     "a batch without a list of results": 'app.task("x.y", batch=3)(len)',
+    "a wrong argument of a step": 'async def run_1(ctx: Context) -> None: await ctx.step(pay, "7")',
+    "a missing argument of a step": "async def run_2(ctx: Context) -> None: await ctx.step(pay_back, 7)",
+    "an unknown option of a step": "async def run_3(ctx: Context) -> None: await ctx.step(pay, tries=2)",
+    "a result of a step of another type": "def run_4(ctx: SyncContext) -> int: return ctx.step(pay, 7)",
+    "a forgotten await of a step": "async def run_5(ctx: Context) -> str: return ctx.step(pay, 7)",
+    "a wrong argument of a child": 'async def run_6(ctx: Context) -> None: await ctx.start(charge, "7")',
+    "a signal of another type": 'def run_7(ctx: SyncContext) -> str: return ctx.wait("approval", bool)',
+    "with in an async handler": "def run_8(ctx: Context) -> Any: return ctx.transaction().__enter__()",
     "a result of another type": "number: int = charge.enqueue(7).result()",
 }
 CHECKERS = {

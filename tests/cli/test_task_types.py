@@ -11,13 +11,13 @@ from support.commands import Holdfast, answer, run
 SHOP = """
     from __future__ import annotations
     from decimal import Decimal
-    from holdfast import App, Context, NoRetry
+    from holdfast import App, NoRetry, SyncContext
 
     app = App()
     empty = App()
 
     @app.task("billing.charge", timeout=30, retry=NoRetry())
-    def charge(ctx: Context, invoice_id: int, amount: Decimal = Decimal("1.5"), **others) -> str:
+    def charge(ctx: SyncContext, invoice_id: int, amount: Decimal = Decimal("1.5"), **others) -> str:
         '''Take the money.'''
 
     @app.task("mail.send", queue="slow", max_attempts=9)

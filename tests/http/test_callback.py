@@ -10,7 +10,7 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from holdfast import App, Context
+from holdfast import App, Context, SyncContext
 from holdfast.errors import ConfigurationError, InvalidStep
 from holdfast.handle import Handle
 from holdfast.settings import Settings
@@ -42,7 +42,7 @@ async def ask(ctx: Context, order: int, ttl: float | None = None) -> str:
 
 
 @app.task("links.ask_plainly")
-def ask_plainly(ctx: Context, order: int) -> str:
+def ask_plainly(ctx: SyncContext, order: int) -> str:
     links[order] = ctx.callback("vote", choices={"Yes": Decision(approved=True, by="ada"), "Nothing": None})
     return str(ctx.wait("vote", Decision | None))
 

@@ -18,7 +18,7 @@ from support.engine import call, claim_one
 from support.sharded import FrontDatabase
 
 APPLICATION = """
-from holdfast import App, Context
+from holdfast import App, SyncContext
 app = App()
 
 @app.task("billing.part")
@@ -26,14 +26,14 @@ def part(n: int) -> int:
     return n * 2
 
 @app.task("billing.whole")
-def whole(ctx: Context, count: int) -> list[str]:
+def whole(ctx: SyncContext, count: int) -> list[str]:
     parts = ctx.map(part, range(count))
     started = ctx.start(part, 7)
     decision = ctx.wait("decision", timeout=120)
     return [str(sum(parts)), str(started.task_id), str(decision)]
 
 @app.task("billing.count")
-def count(ctx: Context, left: int) -> str:
+def count(ctx: SyncContext, left: int) -> str:
     if left:
         ctx.continue_as(left=left - 1)
     return str(ctx.task_id)

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast import App, Cancel, Context, Exponential, Fail, NoRetry, Resources, Snooze
+from holdfast import App, Cancel, Context, Exponential, Fail, NoRetry, Resources, Snooze, SyncContext
 
 app = App()
 LIMIT = 2.0
@@ -34,7 +34,7 @@ async def add_async(a: int, b: int = 1) -> int:
 
 @app.task("work.forgets", executor="process", retry=NoRetry())
 async def forgets(ctx: Context) -> str:
-    return "paid" if ctx.wait("ok", bool) else "refused"
+    return "paid" if ctx.wait("ok", bool) else "refused"  # type: ignore[truthy-bool]
 
 
 async def never(began: asyncio.Event) -> None:
@@ -56,7 +56,7 @@ async def here() -> int:
 
 
 @app.task("work.whereabouts", executor="process")
-def whereabouts(ctx: Context) -> dict[str, object]:
+def whereabouts(ctx: SyncContext) -> dict[str, object]:
     return {
         "pid": os.getpid(),
         "task_id": str(ctx.task_id),
@@ -134,14 +134,14 @@ def raise_error(text: str) -> None:
 
 
 @app.task("work.progress", executor="process")
-def progress(ctx: Context, path: str) -> None:
+def progress(ctx: SyncContext, path: str) -> None:
     ctx.progress(1, 2, "half of it")
     while not Path(path).exists():
         time.sleep(0.01)
 
 
 @app.task("work.until_stopped", executor="process")
-def until_stopped(ctx: Context, path: str) -> None:
+def until_stopped(ctx: SyncContext, path: str) -> None:
     Path(path).write_text("running")
     try:
         while True:
@@ -276,7 +276,7 @@ def many_files(path: str) -> None:
 
 
 @app.task("work.transaction", executor="process", retry=NoRetry())
-def transaction(ctx: Context) -> None:
+def transaction(ctx: SyncContext) -> None:
     ctx.transaction()
 
 
@@ -297,7 +297,7 @@ async def _append_async(path: str) -> int:
 
 
 @app.task("work.steps", executor="process", retry=Exponential(base=0.01))
-def steps(ctx: Context, path: str) -> list[Any]:
+def steps(ctx: SyncContext, path: str) -> list[Any]:
     """Appends to a file once, fails once, sleeps and waits for a signal."""
     first = ctx.step(_append, path)
     _fail_once(path)
@@ -319,13 +319,13 @@ def double(n: int) -> int:
 
 
 @app.task("work.after", executor="process")
-def after(ctx: Context) -> list[int]:
+def after(ctx: SyncContext) -> list[int]:
     found: list[int] = ctx.after(double)
     return found
 
 
 @app.task("work.children", executor="process")
-def children(ctx: Context) -> list[int]:
+def children(ctx: SyncContext) -> list[int]:
     found: list[int] = ctx.map(double, range(3))
     return found
 
@@ -342,7 +342,7 @@ def _hang() -> None:
 
 
 @app.task("work.step_timeout", executor="process", retry=NoRetry())
-def step_timeout(ctx: Context) -> None:
+def step_timeout(ctx: SyncContext) -> None:
     ctx.step(_hang, timeout=0.2)
 
 
@@ -401,7 +401,7 @@ def large_result(size: int) -> str:
 
 
 @app.task("work.large_map", executor="process", retry=NoRetry())
-def large_map(ctx: Context, count: int, size: int) -> list[str]:
+def large_map(ctx: SyncContext, count: int, size: int) -> list[str]:
     return list(ctx.map(echo, ["x" * size] * count))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast import App, Context, Linear, NoRetry
+from holdfast import App, Context, Linear, NoRetry, SyncContext
 
 app = App()
 
@@ -75,7 +75,7 @@ def crash() -> None:
 
 
 @app.task("work.step", executor="ray", retry=NoRetry())
-def step(ctx: Context) -> None:
+def step(ctx: SyncContext) -> None:
     ctx.step(abs, -3)
 
 

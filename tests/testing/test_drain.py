@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Cancel, Context, Fail, NoRetry, Snooze
+from holdfast import App, Cancel, Fail, NoRetry, Snooze, SyncContext
 from holdfast.engine import Engine, enqueue, leases, queues, tasks
 from holdfast.engine.enqueue import NewTask
 from holdfast.errors import InvalidArgument
@@ -162,7 +162,7 @@ def test_a_result_of_another_type_than_announced_fails_the_task(holdfast: Sandbo
 
 def test_a_lease_that_ended_is_swept_first(holdfast: Sandbox, app: App) -> None:
     @app.task("any.thing")
-    def thing(ctx: Context) -> int:
+    def thing(ctx: SyncContext) -> int:
         return ctx.attempt
 
     thing.enqueue()

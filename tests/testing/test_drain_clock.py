@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from holdfast import App, Context, Exponential, Linear, Snooze
+from holdfast import App, Exponential, Linear, Snooze, SyncContext
 from holdfast.testing import Sandbox
 from support.clock import NOON
 
@@ -35,7 +35,7 @@ async def test_schedules_fire_in_a_running_loop(holdfast: Sandbox, app: App) -> 
 
 def test_a_retry_runs_when_it_is_due(holdfast: Sandbox, app: App) -> None:
     @app.task("any.flaky", retry=Linear(step=60, jitter=0))
-    def flaky(ctx: Context) -> str:
+    def flaky(ctx: SyncContext) -> str:
         if ctx.attempt == 1:
             raise ConnectionError("the line is busy")
         return "through"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Context, Linear, NoRetry
+from holdfast import App, Context, Linear, NoRetry, SyncContext
 from holdfast.engine import Engine, tasks
 from holdfast.testing import Sandbox
 
@@ -44,7 +44,7 @@ def test_what_a_handler_writes_in_its_transaction_is_committed_with_the_outcome(
     connection.execute("create table public.ledger (amount integer)")
 
     @app.task("billing.book", max_attempts=2, retry=Linear(step=0))
-    def book(ctx: Context, amount: int) -> None:
+    def book(ctx: SyncContext, amount: int) -> None:
         with ctx.transaction() as tx:
             tx.execute("insert into public.ledger values (%s)", [amount])
         if ctx.attempt == 1:
@@ -68,7 +68,7 @@ def test_a_handler_learns_at_its_next_checkpoint_that_the_task_was_cancelled(
     steps: list[str] = []
 
     @app.task("any.long")
-    def long(ctx: Context) -> None:
+    def long(ctx: SyncContext) -> None:
         steps.append("before")
         ctx.check()
         handle.cancel("changed our mind")
@@ -86,7 +86,7 @@ def test_a_task_that_is_deleted_while_it_runs_is_told_as_deleted(holdfast: Sandb
     engine = Engine(holdfast.connect())
 
     @app.task("any.long")
-    def long(ctx: Context) -> None:
+    def long(ctx: SyncContext) -> None:
         engine.run(tasks.delete_task(ctx.task_id))
         ctx.check()
 
@@ -98,7 +98,7 @@ def test_progress_can_be_seen_at_once(holdfast: Sandbox, app: App) -> None:
     seen: list[Any] = []
 
     @app.task("any.long")
-    def long(ctx: Context) -> None:
+    def long(ctx: SyncContext) -> None:
         ctx.progress(1, 2, "half")
         seen.append(holdfast.task(ctx.task_id).progress)
 

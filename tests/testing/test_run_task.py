@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Cancel, Context, Fail, Snooze
+from holdfast import App, Cancel, Context, Fail, Snooze, SyncContext
 from holdfast.errors import InvalidArgument, ResultError
 from holdfast.handler import build_handler
 from holdfast.testing import Sandbox
@@ -47,7 +47,7 @@ def test_an_async_handler_is_awaited(holdfast: Sandbox, app: App) -> None:
 
 def test_a_context_is_given(holdfast: Sandbox, app: App) -> None:
     @app.task("any.context", max_attempts=7)
-    def context(ctx: Context) -> tuple[str, int, int, bool]:
+    def context(ctx: SyncContext) -> tuple[str, int, int, bool]:
         ctx.check()
         ctx.progress(1, 2)
         return ctx.type, ctx.attempt, ctx.max_attempts, ctx.cancelled()
@@ -117,7 +117,7 @@ def test_its_transaction_is_committed_unless_it_raises(
         app.middleware(nothing)
 
     @app.task("billing.book")
-    def book(ctx: Context, amount: int) -> None:
+    def book(ctx: SyncContext, amount: int) -> None:
         with ctx.transaction() as tx:
             tx.execute("insert into public.ledger values (%s)", [amount])
         if amount < 0:

@@ -3,11 +3,11 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
-from holdfast import App, Context
+from holdfast import App, Context, SyncContext
 from holdfast.errors import InvalidArgument, StepFailed
 from holdfast.testing import ReplayDiffers, Sandbox
 
@@ -42,7 +42,7 @@ def test_a_forced_replay_works_for_plain_functions_too(holdfast: Sandbox, app: A
         return what
 
     @app.task("work.fulfil")
-    def fulfil(ctx: Context) -> str:
+    def fulfil(ctx: SyncContext) -> str:
         done.append("begun")
         return "".join([ctx.step(charge, what) for what in "ab"])
 
@@ -54,7 +54,7 @@ def test_a_forced_replay_works_for_plain_functions_too(holdfast: Sandbox, app: A
 
 def test_a_task_that_is_drained_takes_the_way_of_the_present_code(holdfast: Sandbox, app: App) -> None:
     @app.task("work.changed")
-    def changed(ctx: Context) -> bool:
+    def changed(ctx: SyncContext) -> bool:
         return ctx.since("2026-11 survey")
 
     changed.enqueue()
@@ -82,7 +82,7 @@ def test_a_forced_replay_does_not_repeat_steps_that_run_at_the_same_time(holdfas
 
 def test_a_run_that_goes_on_is_drained_in_each_generation(holdfast: Sandbox, app: App) -> None:
     @app.task("work.loop")
-    def loop(ctx: Context, n: int) -> int:
+    def loop(ctx: SyncContext, n: int) -> int:
         if n < 3:
             ctx.continue_as(n=n + 1)
         return n
@@ -107,7 +107,7 @@ def test_a_run_that_ends_in_another_way_when_it_is_replayed_fails_the_test(
         return 1
 
     @app.task("work.fulfil")
-    def fulfil(ctx: Context) -> int:
+    def fulfil(ctx: SyncContext) -> int:
         ctx.step(charge)
         return next(numbers)
 
@@ -160,7 +160,7 @@ def test_a_crash_after_a_transaction_rolls_it_back(holdfast: Sandbox, app: App) 
         db.execute("insert into reservation values (7)")  # type: ignore[attr-defined]
 
     @app.task("work.reserve")
-    def reserve(ctx: Context) -> None:
+    def reserve(ctx: SyncContext) -> None:
         ctx.transaction("reserve", insert)
 
     reserve.enqueue()
@@ -250,7 +250,7 @@ def test_a_handler_that_runs_alone_sees_failed_steps_and_timeouts(holdfast: Sand
         raise AssertionError("must not run")
 
     @app.task("work.fulfil")
-    def fulfil(ctx: Context) -> str:
+    def fulfil(ctx: SyncContext) -> str:
         found = ""
         try:
             ctx.step(charge)
@@ -295,7 +295,7 @@ def test_a_wait_and_a_join_are_drawn_from_their_beginning_to_their_end(
         return item
 
     @app.task("work.blocking")
-    def blocking(ctx: Context) -> None:
+    def blocking(ctx: SyncContext) -> None:
         ctx.wait("go")
         ctx.map(pack, [pack.using(delay=3600).build(1)])
 
@@ -328,7 +328,7 @@ def test_a_handler_alone_takes_the_results_of_its_children(
         return [str(one) for one in found]
 
     @app.task("work.blocking")
-    def blocking(ctx: Context) -> list[str]:
+    def blocking(ctx: SyncContext) -> list[str]:
         ctx.start(pack, 9)
         packed = ctx.map(pack, [1, 2], return_exceptions=True)
         return described([*packed, ctx.first(pack.build(3), name="fast")])
@@ -387,12 +387,13 @@ def test_the_time_of_a_handler_is_that_of_the_test(holdfast: Sandbox, app: App, 
         await ctx.sleep_until(began + timedelta(days=30))
         return [began.isoformat(), ctx.now().isoformat()]
 
-    def plain(ctx: Context) -> list[str]:
+    def plain(ctx: SyncContext) -> list[str]:
         began = ctx.step(_began, ctx.now())
         ctx.sleep_until(began + timedelta(days=30))
         return [began.isoformat(), ctx.now().isoformat()]
 
-    task = app.task("work.wait")(wait if is_async else plain)
+    handler: Any = wait if is_async else plain
+    task = app.task("work.wait")(handler)
     holdfast.clock.set(NOON)
     handle = task.enqueue()
     holdfast.drain(until=timedelta(days=31))

@@ -5,7 +5,7 @@ import types
 from enum import StrEnum
 from typing import Any
 
-from holdfast import App, Context
+from holdfast import App, Context, SyncContext
 from holdfast.workflows.changes import changes_in
 
 RELEASE = "2026-11"
@@ -20,11 +20,11 @@ class Names:
         PACK = "2026-11 pack"
 
 
-def helper(n: int, ctx: Context) -> bool:
+def helper(n: int, ctx: Context | SyncContext) -> bool:
     return ctx.since("of a helper") or other(n, context=ctx)
 
 
-def other(n: int, *, context: Context) -> bool:
+def other(n: int, *, context: Context | SyncContext) -> bool:
     return context.since("of another") and helper(n, context)
 
 
@@ -32,7 +32,7 @@ def unrelated(n: int) -> Any:
     return n.since("not a change")  # type: ignore[attr-defined]
 
 
-def handler(ctx: Context, n: int) -> None:
+def handler(ctx: SyncContext, n: int) -> None:
     local = "computed"
     ctx.since("text")
     ctx.since(name=LATE)
@@ -68,7 +68,7 @@ def test_names_are_text_and_constants_of_modules_and_classes() -> None:
 def test_they_are_found_below_decorators_and_partials() -> None:
     changed = "of a closure"
 
-    def inner(ctx: Context, n: int) -> bool:
+    def inner(ctx: SyncContext, n: int) -> bool:
         return ctx.since(changed)
 
     @functools.wraps(inner)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from holdfast import Context, Fail
+from holdfast import Context, Fail, SyncContext
 from holdfast.errors import TaskCancelled, TaskFailed
 from support import hostile
 from support.workshop import Workshop
@@ -67,7 +67,7 @@ async def test_a_plain_function_reads_them_as_the_types_that_it_names(
     count = add_tasks(shop)
 
     @shop.task("work.report")
-    def report(ctx: Context) -> list[str]:
+    def report(ctx: SyncContext) -> list[str]:
         return described(ctx.after(*kinds))
 
     batch = await shop.app.aenqueue_many([count.build(1), count.build(2)], then=report.build())

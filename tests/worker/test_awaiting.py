@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Cancel, Context, NoRetry
+from holdfast import Cancel, Context, NoRetry, SyncContext
 from holdfast.handle import handle_of
 from holdfast.workflows.calls import AwaitedCall, Calls, CallSite
 from support import hostile
@@ -39,7 +39,7 @@ async def failed(shop: Workshop, handler: Callable[..., Any]) -> str:
 
 async def test_a_wait_that_is_used_as_a_condition_does_not_approve(shop: Workshop) -> None:
     async def pay(ctx: Context) -> str:
-        if ctx.wait("ok", bool):
+        if ctx.wait("ok", bool):  # type: ignore[truthy-bool]
             return "paid"
         return "refused"
 
@@ -50,7 +50,7 @@ async def test_a_wait_that_is_used_as_a_condition_does_not_approve(shop: Worksho
 async def test_a_step_that_is_not_awaited_fails_the_attempt_and_its_line_is_named(shop: Workshop) -> None:
     async def run(ctx: Context) -> str:
         await ctx.step(work, 1)
-        ctx.step(work, 2)
+        ctx.step(work, 2)  # type: ignore[unused-coroutine]
         return "done"
 
     message = await failed(shop, run)
@@ -65,7 +65,7 @@ FORGOTTEN: dict[str, Callable[[Context, Any], Any]] = {
     "ctx.first()": lambda ctx, task: ctx.first(task.build()),
     "ctx.after()": lambda ctx, _: ctx.after(),
     "ctx.batch.add()": lambda ctx, task: ctx.batch.add(task.build()),
-    "ctx.transaction('pay')": lambda ctx, _: ctx.transaction("pay", work),
+    "ctx.transaction('pay')": lambda ctx, _: ctx.transaction("pay", work),  # type: ignore[call-arg, arg-type]
     "ctx.callback('ok')": lambda ctx, _: ctx.callback("ok"),
 }
 
@@ -95,7 +95,7 @@ async def test_a_transaction_whose_block_is_not_entered_fails_the_attempt(shop: 
         ctx.transaction("pay")
         return "done"
 
-    def run_sync(ctx: Context) -> str:
+    def run_sync(ctx: SyncContext) -> str:
         ctx.transaction("pay")
         return "done"
 
@@ -124,7 +124,7 @@ async def test_nothing_happens_after_a_call_that_was_forgotten(shop: Workshop, f
 
     async def run(ctx: Context) -> None:
         kept = ctx.step(pay, key="kept")
-        ctx.wait("approval")
+        ctx.wait("approval")  # type: ignore[unused-coroutine]
         match following:
             case "step":
                 await ctx.step(pay)
@@ -133,7 +133,7 @@ async def test_nothing_happens_after_a_call_that_was_forgotten(shop: Workshop, f
             case "check":
                 ctx.check()
             case "transaction":
-                await ctx.transaction("pay", pay)
+                await ctx.transaction("pay", pay)  # type: ignore[call-arg, arg-type]
         happened.append("went on")
         await kept
 
@@ -148,7 +148,7 @@ async def test_a_plain_function_does_not_go_on_after_a_block_that_it_forgot(shop
     def pay() -> None:
         happened.append("paid")
 
-    def run(ctx: Context) -> None:
+    def run(ctx: SyncContext) -> None:
         ctx.transaction("reserve")
         ctx.step(pay)
 
@@ -160,7 +160,7 @@ async def test_a_run_that_has_forgotten_a_call_is_not_suspended(shop: Workshop) 
     async def run(ctx: Context) -> None:
         async def forgetful() -> None:
             await ctx.step(work)
-            ctx.step(work, key="forgotten")
+            ctx.step(work, key="forgotten")  # type: ignore[unused-coroutine]
 
         await asyncio.gather(ctx.wait("never"), forgetful())
 
@@ -254,7 +254,7 @@ async def test_the_transaction_of_a_task_has_to_be_entered(shop: Workshop, kind:
     async def run(ctx: Context) -> None:
         ctx.transaction()
 
-    def run_sync(ctx: Context) -> None:
+    def run_sync(ctx: SyncContext) -> None:
         ctx.transaction()
 
     handler = run if kind == "async" else run_sync
@@ -266,15 +266,15 @@ async def test_the_transaction_of_a_task_has_to_be_entered(shop: Workshop, kind:
 
 async def test_with_in_an_async_handler_says_what_to_write(shop: Workshop) -> None:
     async def run(ctx: Context) -> None:
-        with ctx.transaction("pay"):
+        with ctx.transaction("pay"):  # type: ignore[attr-defined]
             """Not entered."""
 
     assert "Write async with." in await failed(shop, run)
 
 
 async def test_a_plain_function_calls_no_async_function_in_its_transaction(shop: Workshop) -> None:
-    def run(ctx: Context) -> None:
-        ctx.transaction("pay", work)
+    def run(ctx: SyncContext) -> None:
+        ctx.transaction("pay", work)  # type: ignore[arg-type, call-arg, unused-coroutine]
 
     assert "work is async, and the handler of work.forgets is not" in await failed(shop, run)
 
@@ -339,7 +339,7 @@ async def test_what_a_handler_hands_on_may_be_awaited_after_its_end(shop: Worksh
 
 async def test_an_error_of_the_handler_is_not_hidden(shop: Workshop) -> None:
     async def run(ctx: Context) -> None:
-        ctx.step(work)
+        ctx.step(work)  # type: ignore[unused-coroutine]
         raise ValueError("no money")
 
     assert "no money" in await failed(shop, run)
@@ -415,7 +415,7 @@ async def test_a_step_inside_a_step_is_refused(shop: Workshop) -> None:
 
 
 async def test_a_step_inside_a_transaction_is_refused(shop: Workshop) -> None:
-    def run(ctx: Context) -> None:
+    def run(ctx: SyncContext) -> None:
         with ctx.transaction("pay"):
             ctx.sleep(1)
 
@@ -424,13 +424,13 @@ async def test_a_step_inside_a_transaction_is_refused(shop: Workshop) -> None:
 
 async def test_a_coroutine_is_no_function(shop: Workshop) -> None:
     async def run(ctx: Context) -> None:
-        await ctx.step(work(7))  # type: ignore[arg-type]
+        await ctx.step(work(7))  # type: ignore[call-overload]
 
     assert "without calling charge yourself" in await failed(shop, run)
 
 
 async def test_a_function_that_is_no_task_cannot_be_mapped(shop: Workshop) -> None:
     async def run(ctx: Context) -> None:
-        await ctx.map(work, [1])
+        await ctx.map(work, [1])  # type: ignore[call-overload]
 
     assert "Decorate the function with @app.task" in await failed(shop, run)

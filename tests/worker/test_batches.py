@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Cancel, Context, Fail, Linear, Retry, Snooze
+from holdfast import App, Cancel, Fail, Linear, Retry, Snooze, SyncContext
 from holdfast.errors import InvalidHandler
 from holdfast.handler import build_handler
 from holdfast.middleware import Call
@@ -351,7 +351,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any], why: st
 
 
 def test_signatures_that_make_no_sense_are_refused() -> None:
-    def context(ctx: Context, numbers: list[int]) -> list[int]: ...  # type: ignore[empty-body]
+    def context(ctx: SyncContext, numbers: list[int]) -> list[int]: ...  # type: ignore[empty-body]
     def two(numbers: list[int], words: list[str]) -> list[int]: ...  # type: ignore[empty-body]
     def single(number: int) -> list[int]: ...  # type: ignore[empty-body]
     def one_result(numbers: list[int]) -> int: ...  # type: ignore[empty-body]

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import Context, NoRetry
+from holdfast import Context, NoRetry, SyncContext
 from holdfast.errors import TaskFailed
 from holdfast.worker.settling import JoinLooker
 from support.workshop import Workshop
@@ -31,7 +31,7 @@ async def test_map_returns_the_results_in_the_order_of_the_items(shop: Workshop,
     else:
 
         @shop.task("work.all")
-        def run_all(ctx: Context) -> list[int]:
+        def run_all(ctx: SyncContext) -> list[int]:
             nonlocal begun
             begun += 1
             found: list[int] = ctx.map(double, range(20))
@@ -128,7 +128,7 @@ async def test_map_returns_failures_in_place(shop: Workshop) -> None:
         return n
 
     @shop.task("work.all")
-    def run_all(ctx: Context) -> list[str]:
+    def run_all(ctx: SyncContext) -> list[str]:
         return [type(one).__name__ for one in ctx.map(odd, range(3), return_exceptions=True)]
 
     async with shop.working():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context
+from holdfast import Context, SyncContext
 from support.workshop import Workshop
 
 VARIABLE = contextvars.ContextVar("variable", default="unset")
@@ -89,7 +89,7 @@ async def test_a_handler_in_a_thread_is_ended_at_its_next_checkpoint(shop: Works
     seen: list[BaseException] = []
 
     @shop.task("work.long")
-    def long(ctx: Context) -> None:
+    def long(ctx: SyncContext) -> None:
         try:
             while True:
                 ctx.check()
@@ -233,7 +233,7 @@ async def test_a_cancelled_thread_behind_middleware_is_waited_for(shop: Workshop
         return await proceed()
 
     @shop.task("work.long")
-    def long(ctx: Context) -> None:
+    def long(ctx: SyncContext) -> None:
         gate.wait()
         ended.append("handler")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Linear
+from holdfast import Context, Linear, SyncContext
 from support.workshop import Workshop
 
 SOON = timedelta(seconds=0.5)
@@ -23,7 +23,7 @@ async def test_a_deadline_counts_waiting_too(shop: Workshop, kind: str) -> None:
         await ctx.sleep(3600)
 
     @shop.task("work.late_sync", deadline=0.5)
-    def late_sync(ctx: Context) -> None:
+    def late_sync(ctx: SyncContext) -> None:
         ctx.sleep(3600)
 
     async with shop.working():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from holdfast import Context, Linear, NoRetry
+from holdfast import Context, Linear, NoRetry, SyncContext
 from holdfast.engine import Engine, error_groups, health, tasks
 from holdfast.engine.tasks import TaskFilter
 from holdfast.handle import Handle
@@ -144,7 +144,7 @@ async def test_a_step_of_a_plain_function_is_logged_with_its_last_try(shop: Work
         raise Bank(MESSAGE)
 
     @shop.task("work.plain", retry=NoRetry())
-    def plain(ctx: Context) -> None:
+    def plain(ctx: SyncContext) -> None:
         ctx.step(call_bank, retries=1, retry=Linear(step=0.01, jitter=0))
 
     async with shop.working():

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Context, NoRetry
+from holdfast import Context, NoRetry, SyncContext
 from holdfast.executors.transactions import JobTransaction
 from support.workshop import Workshop
 
@@ -32,7 +32,7 @@ def registered(shop: Workshop, kind: str, then: Any = None, **options: Any) -> A
             await connection.execute("insert into ledger values (%s)", [entry])
         return then() if then else "written"
 
-    def write_here(ctx: Context, entry: str) -> Any:
+    def write_here(ctx: SyncContext, entry: str) -> Any:
         with ctx.transaction() as connection:
             connection.execute("insert into ledger values (%s)", [entry])
         return then() if then else "written"
@@ -120,11 +120,12 @@ async def test_a_task_that_is_locked_until_its_lease_ends_does_not_run_again(
         async with ctx.transaction():
             await asyncio.to_thread(wait)
 
-    def write_here(ctx: Context) -> None:
+    def write_here(ctx: SyncContext) -> None:
         with ctx.transaction():
             wait()
 
-    task = shop.task("work.write", max_attempts=1)(write if kind == "async" else write_here)
+    handler: Any = write if kind == "async" else write_here
+    task = shop.task("work.write", max_attempts=1)(handler)
     application = shop.db.connect(autocommit=False)
     async with shop.working(lease="2s", heartbeat="700ms"):
         handle = await task.aenqueue()
@@ -240,7 +241,7 @@ async def test_a_handler_has_one_transaction(shop: Workshop) -> None:
 
 async def test_a_handler_may_begin_anew_after_it_rolled_back(shop: Workshop) -> None:
     @shop.task("work.write", retry=NoRetry())
-    def write(ctx: Context) -> None:
+    def write(ctx: SyncContext) -> None:
         for entry in ("a", "b"):
             with contextlib.suppress(ZeroDivisionError), ctx.transaction() as connection:
                 connection.execute("insert into ledger values (%s)", [entry])
@@ -254,7 +255,7 @@ async def test_a_handler_may_begin_anew_after_it_rolled_back(shop: Workshop) -> 
 async def test_an_async_handler_is_told_to_write_async_with(shop: Workshop) -> None:
     @shop.task("work.write", retry=NoRetry())
     async def write(ctx: Context) -> None:
-        with ctx.transaction():
+        with ctx.transaction():  # type: ignore[attr-defined]
             pass
 
     async with shop.working():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Linear, NoRetry
+from holdfast import Context, Linear, NoRetry, SyncContext
 from holdfast.engine import steps
 from holdfast.errors import QuotaExceeded
 from support.command import holdfast
@@ -159,7 +159,7 @@ async def test_an_async_run_takes_more_signals_than_are_read_at_once(shop: Works
 
 async def test_a_sync_run_takes_more_signals_than_are_read_at_once(shop: Workshop) -> None:
     @shop.task("work.listen")
-    def listen(ctx: Context) -> list[str]:
+    def listen(ctx: SyncContext) -> list[str]:
         ctx.sleep(0)
         return [ctx.wait("word", str)[0] for _ in range(9)]
 
@@ -176,7 +176,7 @@ async def _takes_all(shop: Workshop, enqueue: Callable[[], Awaitable[Any]]) -> N
 
 
 APPLICATION = f"""
-from holdfast import App, Context
+from holdfast import App, Context, SyncContext
 
 app = App()
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Exponential
+from holdfast import Context, Exponential, SyncContext
 from holdfast.errors import InvalidStep
 from support.workshop import Workshop
 
@@ -30,7 +30,7 @@ async def test_a_crawler_adds_the_pages_that_it_finds_and_the_index_gets_them_al
     else:
 
         @shop.task("work.page", retry=Exponential(base=0))
-        def page(ctx: Context, number: int) -> int:
+        def page(ctx: SyncContext, number: int) -> int:
             begun.append(number)
             links = [n for n in (2 * number, 2 * number + 1) if n < 8]
             added = ctx.batch.add(*[page.build(n) for n in links])

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from holdfast import Context, Exponential, NoRetry
+from holdfast import Context, Exponential, NoRetry, SyncContext
 from holdfast.errors import StepFailed
 from holdfast.handle import Handle
 from support import hostile
@@ -35,7 +35,7 @@ async def test_steps_of_every_kind_store_what_they_were_called_with(shop: Worksh
         await ctx.transaction("seat", reserve, 5)
 
     @shop.task("work.blocking")
-    def blocking(ctx: Context) -> None:
+    def blocking(ctx: SyncContext) -> None:
         ctx.step(pack, 42, "x" * 5000)
 
     async with shop.working():

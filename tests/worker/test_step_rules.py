@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Linear, NoRetry
+from holdfast import Context, Linear, NoRetry, SyncContext
 from holdfast.errors import InvalidArgument, InvalidStep, StepFailed, StepShapeChanged
 from support.proxy import Proxy
 from support.workshop import Workshop
@@ -103,7 +103,7 @@ async def test_a_handler_that_catches_everything_is_suspended_all_the_same(shop:
             await ctx.wait("never", timeout=0.3)
         return len(begun)
 
-    def stubborn_sync(ctx: Context) -> int:
+    def stubborn_sync(ctx: SyncContext) -> int:
         begun.append(1)
         with contextlib.suppress(BaseException):
             ctx.sleep(0.3)
@@ -111,7 +111,8 @@ async def test_a_handler_that_catches_everything_is_suspended_all_the_same(shop:
             ctx.wait("never", timeout=0.3)
         return len(begun)
 
-    task = shop.task("work.stubborn")(stubborn if kind == "async" else stubborn_sync)
+    handler: Any = stubborn if kind == "async" else stubborn_sync
+    task = shop.task("work.stubborn")(handler)
     async with shop.working():
         row = await shop.ended(await task.aenqueue())
     assert row["result"] == 3
@@ -142,7 +143,7 @@ async def test_a_result_that_no_longer_fits_is_neither_run_again_nor_lost(shop: 
         return "text"
 
     @shop.task("work.shape", retry=Linear(step=0.01))
-    def run(ctx: Context) -> str:
+    def run(ctx: SyncContext) -> str:
         work.__annotations__["return"] = shapes[min(ctx.attempt - 1, 2)]
         found = ctx.step(work)
         if ctx.attempt == 1:
@@ -217,7 +218,7 @@ async def test_a_signal_of_another_type_can_be_caught_and_is_the_same_in_every_a
                 caught.append(str(error))
 
     @shop.task("work.sync", retry=NoRetry())
-    def decide_sync(ctx: Context) -> int:
+    def decide_sync(ctx: SyncContext) -> int:
         while True:
             try:
                 return int(ctx.wait("decision", int))

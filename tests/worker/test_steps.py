@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from holdfast import App, Context, Linear, NoRetry
+from holdfast import App, Context, Linear, NoRetry, SyncContext
 from holdfast.errors import StepFailed
 from holdfast.settings import Settings
 from support.workshop import Workshop
@@ -57,7 +57,7 @@ async def test_a_sync_run_repeats_only_what_it_does_not_remember(shop: Workshop)
         return f"box of {item}"
 
     @shop.task("work.fulfil", retry=Linear(step=0.01))
-    def fulfil(ctx: Context) -> str:
+    def fulfil(ctx: SyncContext) -> str:
         receipt = ctx.step(charge, 7)
         assert isinstance(receipt, Receipt)
         return str(ctx.step(pack, receipt.items[0]))
@@ -103,7 +103,7 @@ async def test_a_signal_wakes_an_async_run(shop: Workshop) -> None:
 
 async def test_a_signal_wakes_a_sync_run(shop: Workshop) -> None:
     @shop.task("work.approve")
-    def approve(ctx: Context) -> str:
+    def approve(ctx: SyncContext) -> str:
         decision = ctx.wait("decision", Receipt, timeout=timedelta(days=2))
         return f"{decision.id} {ctx.wait('decision', str)}"
 
@@ -146,7 +146,7 @@ async def test_a_sync_transaction_with_a_name_happens_once(shop: Workshop) -> No
     begun = 0
 
     @shop.task("work.reserve", retry=Linear(step=0.01))
-    def reserve(ctx: Context) -> int:
+    def reserve(ctx: SyncContext) -> int:
         nonlocal begun
         begun += 1
         with ctx.transaction("reserve") as db:
@@ -340,7 +340,7 @@ class Changes:
     SURVEY = "2026-12 of a class"
 
 
-def _asks(ctx: Context) -> bool:
+def _asks(ctx: Context | SyncContext) -> bool:
     return ctx.since("2026-12 of a helper")
 
 
@@ -360,11 +360,11 @@ def _handlers(shop: Workshop) -> list[Any]:
         return ctx.since(name=Changes.SURVEY) and _asks(ctx)
 
     @shop.task("work.plain")
-    def plain(ctx: Context) -> bool:
+    def plain(ctx: SyncContext) -> bool:
         return ctx.since(Changes.SURVEY) and _asks(ctx)
 
     @shop.task("work.plain_late")
-    def plain_late(ctx: Context) -> bool:
+    def plain_late(ctx: SyncContext) -> bool:
         ctx.step(_note)
         return ctx.since(CHANGE) and _asks(ctx)
 
@@ -411,10 +411,11 @@ async def test_a_change_whose_name_no_worker_finds_in_the_code_is_an_error(shop:
     async def computed(ctx: Context) -> bool:
         return ctx.since(f"change {ctx.attempt}")
 
-    def computed_sync(ctx: Context) -> bool:
+    def computed_sync(ctx: SyncContext) -> bool:
         return ctx.since(f"change {ctx.attempt}")
 
-    task = shop.task("work.computed", retry=NoRetry())(computed if kind == "async" else computed_sync)
+    handler: Any = computed if kind == "async" else computed_sync
+    task = shop.task("work.computed", retry=NoRetry())(handler)
     async with shop.working():
         handle = await task.aenqueue()
         row = await shop.ended(handle)
@@ -477,13 +478,14 @@ async def test_a_run_sleeps_until_a_time_of_the_engine(shop: Workshop, is_async:
         await ctx.sleep_until(begun[0] - timedelta(days=1), "past")
         return ctx.now() - begun[0] >= timedelta(seconds=0.5)
 
-    def plain(ctx: Context) -> bool:
+    def plain(ctx: SyncContext) -> bool:
         begun.append(ctx.now())
         ctx.sleep_until(begun[0] + timedelta(seconds=0.5))
         ctx.sleep_until(begun[0] - timedelta(days=1), "past")
         return ctx.now() - begun[0] >= timedelta(seconds=0.5)
 
-    task = shop.task("work.nap")(nap if is_async else plain)
+    handler: Any = nap if is_async else plain
+    task = shop.task("work.nap")(handler)
     async with shop.working():
         row = await shop.ended(await task.aenqueue())
     assert (row["result"], len(begun)) == (True, 2)
@@ -529,7 +531,7 @@ async def test_a_step_of_a_sync_run_has_a_time_limit(shop: Workshop) -> None:
             threading.Event().wait(0.01)
 
     @shop.task("work.hang", retry=NoRetry())
-    def run(ctx: Context) -> None:
+    def run(ctx: SyncContext) -> None:
         ctx.step(hang, timeout=0.1)
 
     async with shop.working():

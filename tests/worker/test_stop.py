@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context
+from holdfast import SyncContext
 from holdfast.worker import Worker
 from holdfast.worker.jobs import Demand
 from support.proxy import Proxy
@@ -84,7 +84,7 @@ async def test_what_still_runs_after_the_grace_period_is_given_back_with_its_att
     async def long() -> None:
         await asyncio.Event().wait()
 
-    def long_in_thread(ctx: Context) -> None:
+    def long_in_thread(ctx: SyncContext) -> None:
         while True:
             ctx.check()
 

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from holdfast import App, Context, Exponential, Retry, TaskFailed, tracing
+from holdfast import App, Context, Exponential, Retry, SyncContext, TaskFailed, tracing
 from outbox.conftest import running
 from support.database import Database
 from support.outbox import subscribe
@@ -76,7 +76,7 @@ def test_attempts_and_every_try_of_a_step_join_the_trace_of_the_caller(
     else:
 
         @app.task("shop.order", queue="orders")
-        def plain_order(ctx: Context) -> int:
+        def plain_order(ctx: SyncContext) -> int:
             value: int = ctx.step(charge, retries=1, retry=Exponential(base=0))
             if ctx.attempt == 1:
                 raise Retry(0, "again")
@@ -188,7 +188,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
 
-from holdfast import App, Context
+from holdfast import App, Context, SyncContext
 
 provider = TracerProvider()
 out = open(os.environ["SPANS"], "a", buffering=1)
@@ -201,7 +201,7 @@ def double(n: int) -> int:
     return 2 * n
 
 @app.task("isolated.double", executor="process")
-def isolated(ctx: Context, n: int) -> int:
+def isolated(ctx: SyncContext, n: int) -> int:
     return ctx.step(double, n)
 
 if __name__ == "__main__":

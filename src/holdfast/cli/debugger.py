@@ -8,10 +8,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.context import Context
+from holdfast.context import Context, SyncContext
 from holdfast.engine.tasks import TaskStatus
 from holdfast.handler import Handler
 from holdfast.outcome import OUTCOMES
+from holdfast.task_context import TaskContext
 
 
 @dataclass
@@ -33,7 +34,7 @@ class _DebuggedTask:
 def run_under_debugger(handler: Handler, task: TaskStatus) -> str:
     """Return the result as JSON. Stops before the call of the handler (`s` steps in) and where it raises."""
     arguments = handler.arguments.decode(json.dumps(task.payload))
-    given = (_context(task),) if handler.wants_context else ()
+    given = (_context(task, is_async=handler.is_async),) if handler.wants_context else ()
     debugger = pdb.Pdb(stdin=sys.stdin, stdout=sys.stdout)
     try:
         if handler.is_async:
@@ -63,10 +64,11 @@ async def _arun(
     return await handler.function(*given, **arguments)
 
 
-def _context(task: TaskStatus) -> Context:
+def _context(task: TaskStatus, *, is_async: bool) -> TaskContext:
     metadata = None if task.metadata is None else json.dumps(task.metadata)
     debugged = _DebuggedTask(str(task.task_id), task.type, max(1, task.attempt), task.max_attempts, metadata)
-    return Context(debugged, lambda: None, _refuse_transaction, _refuse_steps)
+    context = Context if is_async else SyncContext
+    return context(debugged, lambda: None, _refuse_transaction, _refuse_steps)
 
 
 def _refuse_steps() -> Any:

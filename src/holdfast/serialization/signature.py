@@ -12,7 +12,9 @@ from holdfast.outcome import OUTCOMES
 
 _EMPTY = inspect.Parameter.empty
 _LISTS = (list, Sequence, Collection, Iterable)
-_CONTEXT_NAMES = {"Context", "holdfast.Context", "context.Context", "holdfast.context.Context"}
+_CONTEXTS = ("Context", "SyncContext")
+"""Of async and of plain handlers. Their annotation may be text that starts with the name of a module."""
+_MODULES = ("", "holdfast.", "context.", "holdfast.context.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,12 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     """Refuses a function that cannot be called with the members of a JSON object."""
     name = name_of(function)
     parameters = _parameters(function, name)
-    context = _context_of(parameters[0]) if parameters else None
+    is_async = _is_async(function, name)
+    context = _context_of(parameters[0], name, is_async=is_async) if parameters else None
     fields, takes_others = _fields(name, function, parameters[1:] if context else parameters)
     returns = getattr(_plain(function), "__annotations__", {}).get("return", Any)
     result = _resolved(name, function, "what it returns", returns)
-    return Signature(fields, takes_others, context, _without_outcomes(result), _is_async(function, name))
+    return Signature(fields, takes_others, context, _without_outcomes(result), is_async)
 
 
 def read_batch_signature(function: Callable[..., Any]) -> Signature:
@@ -133,7 +136,7 @@ def _fields(
 
 
 def _check_kind(name: str, parameter: inspect.Parameter) -> None:
-    if _context_of(parameter) and parameter.annotation is not _EMPTY:
+    if _kind_of_context(parameter) is not None:
         raise InvalidHandler(f"{name}: its context {parameter.name!r} has to be the first parameter")
     if parameter.kind is parameter.VAR_POSITIONAL:
         raise InvalidHandler(f"{name} takes *{parameter.name}: a payload has names, so list the parameters")
@@ -141,15 +144,28 @@ def _check_kind(name: str, parameter: inspect.Parameter) -> None:
         raise InvalidHandler(f"{name} takes {parameter.name!r} by position only: a payload has names")
 
 
-def _context_of(parameter: inspect.Parameter) -> str | None:
-    """The name of the context parameter. Its annotation may be text, imported for type checkers only."""
+def _context_of(parameter: inspect.Parameter, function: str, *, is_async: bool) -> str | None:
+    """The name of the context parameter, which is annotated with the context of such a function or not."""
+    kind = _kind_of_context(parameter)
+    if kind is not None and kind != (wanted := _CONTEXTS[0] if is_async else _CONTEXTS[1]):
+        what = "async" if is_async else "plain"
+        raise InvalidHandler(
+            f"{function}: {parameter.name} is a {kind}, and the handler is {what}",
+            hint=f"Write {parameter.name}: {wanted}. Only the methods of Context are awaited.",
+        )
+    is_named = parameter.annotation is _EMPTY and parameter.name == "ctx"
+    return parameter.name if is_named or kind is not None else None
+
+
+def _kind_of_context(parameter: inspect.Parameter) -> str | None:
+    """The name of the context that it is annotated with; maybe as text, imported for type checkers only."""
     annotation = parameter.annotation
-    if annotation is _EMPTY:
-        return parameter.name if parameter.name == "ctx" else None
     if isinstance(annotation, str):
-        return parameter.name if annotation.strip("'\" ") in _CONTEXT_NAMES else None
-    own = getattr(annotation, "__module__", "").partition(".")[0] == "holdfast"
-    return parameter.name if own and getattr(annotation, "__name__", "") == "Context" else None
+        module, dot, kind = annotation.strip("'\" ").rpartition(".")
+        return kind if kind in _CONTEXTS and module + dot in _MODULES else None
+    is_own = getattr(annotation, "__module__", "").partition(".")[0] == "holdfast"
+    kind = getattr(annotation, "__name__", "")
+    return kind if is_own and kind in _CONTEXTS else None
 
 
 def _resolved(name: str, function: Callable[..., Any], what: str, annotation: Any) -> Any:

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from holdfast.connections.transaction import run_in
-from holdfast.context import Context
+from holdfast.context import Context, SyncContext
 from holdfast.contrib.django import compat
 from holdfast.contrib.django.app import with_fresh_connections
 from holdfast.contrib.django.task_results import BACKEND, find_task
@@ -20,6 +20,7 @@ from holdfast.engine import tasks
 from holdfast.handler import Handler, build_handler
 from holdfast.outcome import OUTCOMES, Cancel, Fail
 from holdfast.retry import DEFAULT_RETRY, RetryPolicy, next_delay
+from holdfast.task_context import TaskContext
 
 _DELAY = "_holdfast_delay"
 
@@ -53,7 +54,7 @@ def _backends() -> list[Any]:
 
 
 def _function(task: Any) -> Callable[..., Any]:
-    def run_task(ctx: Context, args: list[Any] = [], kwargs: dict[str, Any] = {}) -> Any:  # noqa: B006 - never changed
+    def run_task(ctx: SyncContext, args: list[Any] = [], kwargs: dict[str, Any] = {}) -> Any:  # noqa: B006 - never changed
         run = _Run(task, ctx)
         run.start()
         try:
@@ -81,7 +82,7 @@ def _async_function(task: Any) -> Callable[..., Any]:
 class _Run:
     """One attempt. Signals are sent here, before the worker has reported how the attempt ended."""
 
-    def __init__(self, task: Any, ctx: Context) -> None:
+    def __init__(self, task: Any, ctx: TaskContext) -> None:
         self._task = task
         self._ctx = ctx
         self._backend = self._find_backend()
