@@ -194,7 +194,7 @@ def test_steps_that_run_at_the_same_time_and_a_sleep_fit(deployments: Deployment
 
 
 def test_plain_functions_are_checked_too(deployments: Deployments) -> None:
-    plain = HEAD.replace("async def", "def")
+    plain = HEAD.replace("async def", "def").replace("Context", "SyncContext")
     body = OLD.replace("await ", "")
     module = deployments.deploy(body, plain)
     deployments.sandbox.use(module.app)

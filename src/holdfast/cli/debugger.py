@@ -8,11 +8,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.context import Context, SyncContext
+from holdfast.context import Context, SyncContext, TaskContext
 from holdfast.engine.tasks import TaskStatus
 from holdfast.handler import Handler
 from holdfast.outcome import OUTCOMES
-from holdfast.task_context import TaskContext
 
 
 @dataclass

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal, Protocol
 
 from holdfast import tracing
-from holdfast.context import Context, SyncContext
+from holdfast.context import Context, Held, SyncContext
 from holdfast.engine.leases import result_json
 from holdfast.errors import InvalidArgument, PayloadError, ResultError, RunTooLong, StepFailed
 from holdfast.handler import Handler
@@ -21,7 +21,6 @@ from holdfast.outcome import OUTCOMES, Cancel, Fail, Retry, Snooze
 from holdfast.retry import DEFAULT_RETRY, MAX_DELAY_SECONDS, next_delay
 from holdfast.serialization.failure import describe, error_of
 from holdfast.serialization.text import RawJson, report_json, storable_json
-from holdfast.task_context import Held
 from holdfast.workflows.calls import Calls, check_all_awaited
 from holdfast.workflows.ends import Continued
 from holdfast.workflows.memory import RunReport

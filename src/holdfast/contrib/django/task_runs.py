@@ -12,7 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from holdfast.connections.transaction import run_in
-from holdfast.context import Context, SyncContext
+from holdfast.context import Context, SyncContext, TaskContext
 from holdfast.contrib.django import compat
 from holdfast.contrib.django.app import with_fresh_connections
 from holdfast.contrib.django.task_results import BACKEND, find_task
@@ -20,7 +20,6 @@ from holdfast.engine import tasks
 from holdfast.handler import Handler, build_handler
 from holdfast.outcome import OUTCOMES, Cancel, Fail
 from holdfast.retry import DEFAULT_RETRY, RetryPolicy, next_delay
-from holdfast.task_context import TaskContext
 
 _DELAY = "_holdfast_delay"
 
