@@ -23,8 +23,8 @@ from benchmarks.peers import processes
 from benchmarks.peers.cluster import Cluster, Connection
 from benchmarks.records import Row, by_record
 from holdfast import App
-from holdfast.logs import configure
-from holdfast.schema import migrate
+from holdfast._install.schema import migrate
+from holdfast._telemetry.logs import configure
 
 Figures = dict[str, Any]
 TEMPLATE, DATABASE = "template_costs", "bench_costs"

@@ -25,8 +25,8 @@ from rich.table import Table
 from benchmarks.contract import Contract
 from benchmarks.engine import FILL, LARGE, SMALL
 from benchmarks.peers import processes
-from holdfast.postgres import EmbeddedServer
-from holdfast.schema import migrate
+from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.schema import migrate
 
 SLICE = 10_000
 COLUMNS = """

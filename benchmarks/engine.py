@@ -18,8 +18,8 @@ from benchmarks.documents import document
 from benchmarks.floor import Floor
 from benchmarks.measure import Timing, drain_in_turns, drain_slice, in_turns, ratio
 from benchmarks.waiting import waiting
-from holdfast.postgres import EmbeddedServer
-from holdfast.schema import migrate
+from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.schema import migrate
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 SMALL = {"invoice_id": 1234567, "note": "sixty bytes of payload, or so"}

@@ -13,8 +13,8 @@ from typing import Any
 
 import psycopg
 
-from holdfast.postgres import EmbeddedServer
-from holdfast.schema import migrate
+from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.schema import migrate
 
 LEAST = 0.9
 _COUNTS = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relid = 'queues.lease'::regclass"

@@ -17,11 +17,11 @@ from typing import Any
 import psycopg
 
 from holdfast import App
-from holdfast.logs import configure
-from holdfast.postgres import EmbeddedServer
-from holdfast.schema import migrate
+from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.schema import migrate
+from holdfast._telemetry.logs import configure
+from holdfast._worker.worker import Worker
 from holdfast.settings import Settings
-from holdfast.worker import Worker
 
 MOST = 40.0
 PER_PROCESS = 25

@@ -16,8 +16,8 @@ import psycopg
 
 from benchmarks.isolated_tasks import app, here, isolated, limited
 from holdfast import Task
-from holdfast.postgres import EmbeddedServer
-from holdfast.schema import migrate
+from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.schema import migrate
 
 LEAST_PER_SECOND = 500.0
 MAX_MILLISECONDS = 5.0

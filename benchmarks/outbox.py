@@ -11,10 +11,10 @@ from typing import Any
 
 import psycopg
 
-from holdfast.logs import configure
+from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.schema import migrate
+from holdfast._telemetry.logs import configure
 from holdfast.outbox.dispatcher import Dispatcher
-from holdfast.postgres import EmbeddedServer
-from holdfast.schema import migrate
 from holdfast.settings import Settings
 
 TARGET = 1000

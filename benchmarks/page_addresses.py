@@ -12,7 +12,7 @@ from urllib.parse import quote
 import psycopg
 from fastapi import FastAPI
 
-from holdfast.http.pages.page import Page
+from holdfast.server.pages.page import Page
 
 STATUSES = (
     *("scheduled", "suspended", "pending", "retrying", "claimed", "running"),

@@ -24,13 +24,13 @@ import psycopg
 from benchmarks import large_database, sections
 from benchmarks.page_addresses import Address, addresses
 from holdfast import App
-from holdfast.engine import AsyncPreparedEngine, Statement
-from holdfast.http import create_app
-from holdfast.http.site import Site
-from holdfast.http.web_server import ListenAddress, bind, make_server
-from holdfast.logs import configure
-from holdfast.postgres import EmbeddedServer
-from holdfast.schema import migrate
+from holdfast._engine import AsyncPreparedEngine, Statement
+from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.schema import migrate
+from holdfast._telemetry.logs import configure
+from holdfast.server import create_app
+from holdfast.server.site import Site
+from holdfast.server.web_server import ListenAddress, bind, make_server
 from holdfast.settings import Settings
 
 MAX_MS = 300.0

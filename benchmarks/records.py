@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from benchmarks.peers.cluster import Connection
-from holdfast.postgres import EmbeddedServer
-from holdfast.postgres.installation import binaries
+from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.installation import binaries
 
 Row = dict[str, Any]
 Group = tuple[str, str]

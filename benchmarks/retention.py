@@ -17,11 +17,11 @@ from typing import Any
 
 import psycopg
 
-from holdfast.engine import Engine
-from holdfast.logs import configure, worker_log
-from holdfast.postgres import EmbeddedServer
-from holdfast.schema import migrate
-from holdfast.worker.duties import Retention
+from holdfast._engine import Engine
+from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.schema import migrate
+from holdfast._telemetry.logs import configure, worker_log
+from holdfast._worker.duties import Retention
 
 PER_SECOND = 5000
 HOURS = 24

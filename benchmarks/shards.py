@@ -30,8 +30,8 @@ from pathlib import Path
 import psycopg
 
 from benchmarks.quota import Quota
-from holdfast import schema
-from holdfast.postgres import EmbeddedServer
+from holdfast._install import schema
+from holdfast._install.postgres import EmbeddedServer
 from holdfast.shards.migration import migrate_shards
 from holdfast.testing.server import disposable_server
 

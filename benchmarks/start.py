@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.postgres import EmbeddedServer
-from holdfast.schema import migrate
+from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.schema import migrate
 
 BIN = Path(sys.executable).parent
 APPLICATION = (

@@ -20,7 +20,7 @@ from benchmarks.peers.catalog import EVERYONE, HOLDFAST, Peer
 from benchmarks.peers.cluster import Cluster
 from benchmarks.peers.contender import Contender, Failure
 from benchmarks.peers.targets import Bar
-from holdfast.logs import configure
+from holdfast._telemetry.logs import configure
 
 SETTINGS: dict[str, dict[str, float]] = {
     "holdfast": {"concurrency": measures.CONCURRENT},

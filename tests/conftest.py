@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.postgres import EmbeddedServer
+from holdfast._install.postgres import EmbeddedServer
 from holdfast.testing.server import Server
 from support.database import Database, cloned_database
 from support.server import disposable_server
@@ -101,7 +101,9 @@ def core_template(server: EmbeddedServer) -> str:
 
 
 def _migrated(server: EmbeddedServer, name: str, *left_out: str) -> str:
-    schema = import_module("holdfast.schema")  # late, so that tests that need no schema run without it
+    schema = import_module(
+        "holdfast._install.schema"
+    )  # late, so that tests that need no schema run without it
     with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
         admin.execute(f'create database "{name}"'.encode())
     schema.migrate(server.url(name), choice=schema.Choice(unwanted=frozenset(left_out)))

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.words.explanation import EXPLANATION
-from holdfast.words.health import HEALTH
-from holdfast.words.limits import CAUSES
-from holdfast.words.template import Words
+from holdfast._words.explanation import EXPLANATION
+from holdfast._words.health import HEALTH
+from holdfast._words.limits import CAUSES
+from holdfast._words.template import Words
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "codes.md"
 TABLES = {"health": HEALTH, "causes": CAUSES, "explain": EXPLANATION}

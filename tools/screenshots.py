@@ -14,7 +14,7 @@ from typing import NamedTuple
 import psycopg
 from playwright.sync_api import Browser, sync_playwright
 
-from holdfast.schema import install_test_clock, migrate
+from holdfast._install.schema import install_test_clock, migrate
 from support.database import Database
 from support.server import disposable_server
 from support.shop_hour import ShopHour, run_order

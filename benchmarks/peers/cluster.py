@@ -10,7 +10,7 @@ import psycopg
 
 from benchmarks.measure import wal_position
 from benchmarks.peers import processes
-from holdfast.postgres import EmbeddedServer
+from holdfast._install.postgres import EmbeddedServer
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 DURABLE = {

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from holdfast import App, Context, comms
+from holdfast import App, Context, messages
 from holdfast.contrib.fastapi import Holdfast, InTransaction, in_transaction
 from holdfast.errors import InvalidArgument
 
@@ -107,7 +107,7 @@ async def place_order(
         await session.flush()
         shipment = await queue(ship, key=f"order-{order.id}").aenqueue(order.id, item)
         order.task_id = shipment.task_id
-        await comms.asend_email(
+        await messages.asend_email(
             to=email, subject="Your order", text=f"Thank you for ordering {item}.", tx=session, app=tasks
         )
     return RedirectResponse(request.url_for("show_order", order_id=order.id).path, 303)

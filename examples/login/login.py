@@ -24,9 +24,9 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import DateTime
 
-from holdfast import App, comms
+from holdfast import App, messages
 from holdfast.errors import InvalidArgument
-from holdfast.http import create_app
+from holdfast.server import create_app
 from holdfast.settings import Settings
 
 HERE = Path(__file__).parent
@@ -89,7 +89,7 @@ async def begin_login(email: Annotated[str, Form()], tx: Transaction) -> dict[st
     code = f"{secrets.randbelow(1_000_000):06}"
     login_id = uuid4()
     try:
-        mail = await comms.asend_email(
+        mail = await messages.asend_email(
             to=email,
             template="login_code",
             values={"code": code, "minutes": VALID // timedelta(minutes=1)},

@@ -11,27 +11,27 @@ from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
+from holdfast._connections.client import ARunStatement, Client, Progress, RunStatement
+from holdfast._connections.enqueueing import EnqueueCounter, asend_checked, send_checked
+from holdfast._connections.results import ProcessHandle
+from holdfast._connections.session import DatabaseAddress
+from holdfast._engine import Statement
+from holdfast._engine.enqueue import Enqueued, NewTask, When, enqueue_after, keep_together
+from holdfast._engine.events import emit
+from holdfast._engine.leases import run_function
+from holdfast._engine.schedules import NewSchedule
+from holdfast._telemetry.current_job import current_job
+from holdfast._telemetry.tracing import with_trace
+from holdfast._worker.handler import Handler, build_handler
+from holdfast._worker.handler_options import BatchHandlerOptions, HandlerOptions
+from holdfast._workflows.calls import missed_in_handlers
 from holdfast.batch import Batch
-from holdfast.client import ARunStatement, Client, Progress, RunStatement
-from holdfast.client.enqueue import EnqueueCounter, asend_checked, send_checked
-from holdfast.client.results import ProcessHandle
-from holdfast.connections.session import DatabaseAddress
-from holdfast.current_job import current_job
-from holdfast.engine import Statement
-from holdfast.engine.enqueue import Enqueued, NewTask, When, enqueue_after, keep_together
-from holdfast.engine.events import emit
-from holdfast.engine.leases import run_function
-from holdfast.engine.schedules import NewSchedule
 from holdfast.errors import InvalidArgument, InvalidHandler
 from holdfast.handle import Handle, handle_of
-from holdfast.handler import Handler, build_handler
-from holdfast.handler_options import BatchHandlerOptions, HandlerOptions
 from holdfast.middleware import Middleware
 from holdfast.options import is_arranged
 from holdfast.schedule import ScheduleOptions, build_schedule
 from holdfast.task import BatchDecorator, Decorator, Task
-from holdfast.tracing import with_trace
-from holdfast.workflows.calls import missed_in_handlers
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -60,8 +60,8 @@ class DatabaseLocation:
         return DatabaseLocation(database_url, self._settings)
 
     def find(self) -> str:
-        from holdfast.postgres import resolve_database_url  # noqa: PLC0415 - imports the settings
-        from holdfast.schema import Choice, migrate  # noqa: PLC0415 - for the embedded server only
+        from holdfast._install.postgres import resolve_database_url  # noqa: PLC0415 - imports the settings
+        from holdfast._install.schema import Choice, migrate  # noqa: PLC0415 - for the embedded server only
 
         url = resolve_database_url(self.settings)
         if self.settings.database_url is None:
@@ -264,8 +264,8 @@ class App:
 
         With a shard, the worker connects to it. Handlers that use the app still use the front.
         """
+        from holdfast._worker.worker_process import run  # noqa: PLC0415 - not needed by programs that only enqueue
         from holdfast.settings import Settings  # noqa: PLC0415 - as above
-        from holdfast.worker import run  # noqa: PLC0415 - not needed by programs that only enqueue
 
         given = self.settings.model_dump(exclude_unset=True)
         elsewhere = options.get("database_url")

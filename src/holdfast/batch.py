@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 from uuid import UUID
 
-from holdfast.engine import Statement, tasks
-from holdfast.engine.tasks import ENDED
+from holdfast._engine import Statement, tasks
+from holdfast._engine.tasks import ENDED
+from holdfast._workflows.calls import missed_in_handlers
 from holdfast.handle import Handle, Home
-from holdfast.workflows.calls import missed_in_handlers
 
 T = TypeVar("T")
 

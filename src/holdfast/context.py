@@ -23,17 +23,17 @@ from typing import (
 )
 from uuid import UUID
 
-from holdfast.serialization.text import storable
-from holdfast.workflows.calls import CallSite
-from holdfast.workflows.ends import Continued, Stopped
-from holdfast.workflows.joins import plan_first, plan_map
+from holdfast._serialization.text import storable
+from holdfast._workflows.calls import CallSite
+from holdfast._workflows.ends import Continued, Stopped
+from holdfast._workflows.joins import plan_first, plan_map
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     import psycopg
 
-    from holdfast.engine.enqueue import NewTask
+    from holdfast._engine.enqueue import NewTask
     from holdfast.handle import Handle
     from holdfast.retry import RetryPolicy
     from holdfast.task import BoundTask

@@ -45,7 +45,7 @@ from uuid import UUID
 
 import psycopg
 
-from holdfast.units import unit_that_lacks
+from holdfast.sql.optional_units import unit_that_lacks
 
 
 class HoldfastError(Exception):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.connections.transaction import arun_in, run_in
-from holdfast.engine import events as statements
+from holdfast._connections.transaction import arun_in, run_in
+from holdfast._engine import events as statements
 from holdfast.errors import ConfigurationError, InvalidArgument, InvalidSignature
 from holdfast.outbox.webhook_signatures import TOLERANCE_SECONDS, attribute_headers, check_signature
 

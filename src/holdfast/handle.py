@@ -7,19 +7,19 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
-from holdfast.client import Client
-from holdfast.client.results import task_not_found
-from holdfast.client.wait_ticket import WAIT_TTL, issue, wait_url
-from holdfast.engine import Statement, steps, tasks
-from holdfast.engine.steps import RecordedStep, SignalAnswer, steps_of
-from holdfast.engine.tasks import Status, TaskError, TaskSnapshot, TaskStatus
+from holdfast._connections.client import Client
+from holdfast._connections.results import task_not_found
+from holdfast._connections.wait_ticket import WAIT_TTL, issue, wait_url
+from holdfast._engine import Statement, steps, tasks
+from holdfast._engine.steps import RecordedStep, SignalAnswer, steps_of
+from holdfast._engine.tasks import Status, TaskError, TaskSnapshot, TaskStatus
+from holdfast._serialization.codec import encode_signal
+from holdfast._serialization.text import load_json
+from holdfast._worker.handler import Handler
+from holdfast._workflows.calls import missed_in_handlers
 from holdfast.errors import AttemptError, InvalidArgument, TaskCancelled, TaskFailed
-from holdfast.handler import Handler
 from holdfast.options import check_duration
 from holdfast.outcome import Outcome
-from holdfast.serialization.codec import encode_signal
-from holdfast.serialization.text import load_json
-from holdfast.workflows.calls import missed_in_handlers
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, Unpack
 
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.schedules import CATCH_UPS, OVERLAPS, CatchUp, NewSchedule, Overlap
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.schedules import CATCH_UPS, OVERLAPS, CatchUp, NewSchedule, Overlap
+from holdfast._worker.recurrence import Cron, Every
 from holdfast.errors import InvalidArgument, InvalidHandler, did_you_mean
 from holdfast.options import check_duration
-from holdfast.recurrence import Cron, Every
 from holdfast.task import Task
 
 # Tasks that act with the rights of the database are scheduled by a login that has these rights.

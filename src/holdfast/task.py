@@ -11,18 +11,18 @@ from uuid import UUID
 
 from typing_extensions import TypeVar
 
-from holdfast import tracing
-from holdfast.client import Progress
-from holdfast.engine import steps
-from holdfast.engine.enqueue import Enqueued, NewTask, enqueue_one
-from holdfast.engine.steps import SignalAnswer
+from holdfast._connections.client import Progress
+from holdfast._engine import steps
+from holdfast._engine.enqueue import Enqueued, NewTask, enqueue_one
+from holdfast._engine.steps import SignalAnswer
+from holdfast._serialization.codec import ResultCodec, encode_signal
+from holdfast._serialization.text import RawJson
+from holdfast._telemetry import tracing
+from holdfast._worker.handler import Handler
+from holdfast._workflows.calls import missed_in_handlers
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Handle, Home, handle_of
-from holdfast.handler import Handler
 from holdfast.options import Options, check_options, is_arranged
-from holdfast.serialization.codec import ResultCodec, encode_signal
-from holdfast.serialization.text import RawJson
-from holdfast.workflows.calls import missed_in_handlers
 
 if TYPE_CHECKING:
     from holdfast.context import Context, SyncContext

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from acceptance.twelve import FACTS, IN_THREAD, SLEEP, TRANSACTIONS, WAIT, fact_name
 from holdfast import App, Context, Linear
-from holdfast.supervision import is_supervised
+from holdfast._telemetry.supervision import is_supervised
 
 try:
     from holdfast import SyncContext

@@ -10,8 +10,8 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from acceptance.waiting import wait_for
-from holdfast.connections.session import with_defaults
-from holdfast.schema import migrate
+from holdfast._connections.session import with_defaults
+from holdfast._install.schema import migrate
 from support.hosts import Host, Network, network
 from support.programs import needed
 

@@ -15,10 +15,10 @@ from acceptance.fleet import Fleet
 from acceptance.producer import Producer
 from acceptance.waiting import wait_for
 from acceptance.witness import Line, Witness
-from holdfast.engine import Engine, enqueue
-from holdfast.engine.enqueue import NewTask
-from holdfast.postgres import EmbeddedServer
-from holdfast.schema import migrate
+from holdfast._engine import Engine, enqueue
+from holdfast._engine.enqueue import NewTask
+from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.schema import migrate
 from support import engine
 from support.database import Database
 from support.engine import Connection

@@ -9,9 +9,9 @@ from time import sleep
 import psycopg
 import structlog
 
-from holdfast.engine import Engine
-from holdfast.logs import worker_log
-from holdfast.worker.scheduling import FireSchedules
+from holdfast._engine import Engine
+from holdfast._telemetry.logs import worker_log
+from holdfast._worker.scheduling import FireSchedules
 
 # Forked from a process that has imported all this, because a test kills more of them than it could start.
 _context = multiprocessing.get_context("forkserver")

@@ -12,8 +12,8 @@ from uuid import UUID
 
 import psycopg
 
-from holdfast.engine import Engine, enqueue, limits, steps
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue, limits, steps
+from holdfast._engine.enqueue import NewTask
 from holdfast.errors import DatabaseUnavailable, TryAgain
 from support.engine import Connection
 

@@ -17,8 +17,8 @@ from uuid import UUID
 from acceptance.fleet import HOLDFAST
 from acceptance.trial import chance
 from acceptance.waiting import wait_for
-from holdfast.engine import Engine
-from holdfast.engine.events import emit
+from holdfast._engine import Engine
+from holdfast._engine.events import emit
 from support.database import Database
 from support.engine import Connection
 from support.receiver import OK, Answer, Receiver, Request, receiving

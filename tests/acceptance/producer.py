@@ -10,8 +10,8 @@ from uuid import UUID
 
 import psycopg
 
-from holdfast.engine import Engine, enqueue
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue
+from holdfast._engine.enqueue import NewTask
 from holdfast.errors import DatabaseUnavailable, PartlyEnqueued, TryAgain
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from acceptance.producer import Producer
 from acceptance.trial import sized, tell, trial
 from acceptance.waiting import wait_for
 from acceptance.witness import Witness
-from holdfast.connections.session import with_defaults
+from holdfast._connections.session import with_defaults
 
 SECONDS = sized(1, 3, 10)
 WORKERS = {"HOLDFAST_LEASE": 4.0, "HOLDFAST_HEARTBEAT": 1.0, "WORKER_CONCURRENCY": 20}

@@ -11,8 +11,8 @@ from acceptance.fleet import WorkerProcess
 from acceptance.ground import Ground
 from acceptance.producer import Producer
 from acceptance.trial import FULL, chance, sized, tell, trial
-from holdfast.engine import Engine, enqueue, leases
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue, leases
+from holdfast._engine.enqueue import NewTask
 from support.engine import rows, value
 
 WORKERS = {"HOLDFAST_LEASE": 2.0, "HOLDFAST_HEARTBEAT": 0.5, "WORKER_CONCURRENCY": 20}

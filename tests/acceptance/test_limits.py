@@ -8,8 +8,8 @@ from acceptance.ground import Ground
 from acceptance.trial import FULL, chance, tell, trial
 from acceptance.waiting import wait_for
 from acceptance.witness import most_at_once
-from holdfast.engine import Engine, enqueue, limits
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue, limits
+from holdfast._engine.enqueue import NewTask
 from support import engine
 
 LEASE = 2.0

@@ -9,8 +9,8 @@ import pytest
 from acceptance.checker import lost_by_the_living
 from acceptance.ground import Ground
 from acceptance.trial import chance, counted, sized, tell, trial
-from holdfast.engine import Engine, enqueue
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue
+from holdfast._engine.enqueue import NewTask
 from support import races
 from support.database import Database
 from support.engine import value

@@ -9,7 +9,7 @@ from acceptance.checker import lost_by_the_living
 from acceptance.ground import NOISE_SECONDS, Ground
 from acceptance.trial import chance, sized, tell, trial
 from acceptance.waiting import wait_for
-from holdfast.connections.worker_connection import DEADLINE_SECONDS
+from holdfast._connections.worker_connection import DEADLINE_SECONDS
 from support.engine import value
 from support.proxy import Direction
 from support.wire import Wire

@@ -9,8 +9,8 @@ from acceptance.fleet import WorkerProcess
 from acceptance.ground import Ground
 from acceptance.trial import sized, tell, trial
 from acceptance.waiting import wait_for
-from holdfast.engine import Engine, enqueue
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue
+from holdfast._engine.enqueue import NewTask
 
 LEASE = 4.0
 WORKERS = {"HOLDFAST_LEASE": LEASE, "HOLDFAST_HEARTBEAT": 0.5}

@@ -15,7 +15,7 @@ import pytest
 from acceptance.ground import NOISE_SECONDS, VERSION, Ground, durable_ground
 from acceptance.trial import sized, tell, trial
 from acceptance.waiting import wait_for
-from holdfast.connections.worker_connection import LONGEST_PAUSE_SECONDS
+from holdfast._connections.worker_connection import LONGEST_PAUSE_SECONDS
 from support.engine import value
 from support.programs import not_tested
 

@@ -10,11 +10,11 @@ import pytest
 from acceptance.ground import Ground
 from acceptance.hasty_leader import HastyLeader
 from acceptance.trial import FULL, chance, tell, trial
-from holdfast.engine import Engine
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.schedules import NewSchedule, declare_schedules
-from holdfast.logs import worker_log
-from holdfast.worker.scheduling import FireSchedules
+from holdfast._engine import Engine
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.schedules import NewSchedule, declare_schedules
+from holdfast._telemetry.logs import worker_log
+from holdfast._worker.scheduling import FireSchedules
 from support import engine
 from support.engine import Connection
 

@@ -18,10 +18,10 @@ from acceptance.mixed import Mixed, prepare
 from acceptance.test_mixed import FAULTS, SECONDS
 from acceptance.trial import FULL, chance, counted, sized, tell, trial
 from acceptance.waiting import wait_for
-from holdfast.engine import Engine, enqueue
-from holdfast.engine.enqueue import NewTask
-from holdfast.postgres import EmbeddedServer
-from holdfast.postgres.installation import binaries
+from holdfast._engine import Engine, enqueue
+from holdfast._engine.enqueue import NewTask
+from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.installation import binaries
 from support import engine
 from support.database import Database
 from support.engine import Connection

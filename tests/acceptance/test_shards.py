@@ -21,10 +21,10 @@ from acceptance.producer import Producer
 from acceptance.trial import FULL, chance, sized, tell, trial
 from acceptance.waiting import wait_for
 from acceptance.witness import Witness
-from holdfast.engine import Engine, enqueue
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue
+from holdfast._engine.enqueue import NewTask
+from holdfast._install.postgres import EmbeddedServer
 from holdfast.errors import DatabaseUnavailable, PartlyEnqueued
-from holdfast.postgres import EmbeddedServer
 from support.server import disposable_server
 from support.shard_servers import ShardServers, shard_servers
 from support.standby import COPY, follow, take_over

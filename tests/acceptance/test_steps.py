@@ -16,9 +16,9 @@ from acceptance.trial import chance, sized, tell, trial
 from acceptance.twelve import FACTS, SLEEP, TRANSACTIONS, WAIT, fact_name
 from acceptance.waiting import wait_for
 from acceptance.witness import Line
-from holdfast.engine import Engine, enqueue, steps
-from holdfast.engine.enqueue import NewTask
-from holdfast.schema import install_test_clock
+from holdfast._engine import Engine, enqueue, steps
+from holdfast._engine.enqueue import NewTask
+from holdfast._install.schema import install_test_clock
 from support import engine
 from support.engine import Connection
 from support.invariant import assert_invariant

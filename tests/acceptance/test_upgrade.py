@@ -20,9 +20,9 @@ from acceptance.mixed import Mixed, prepare
 from acceptance.producer import Producer
 from acceptance.trial import sized, tell, trial
 from acceptance.witness import Witness
+from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.schema import SCHEMA_VERSION, migrate
 from holdfast.errors import HoldfastError, TryAgain, translate
-from holdfast.postgres import EmbeddedServer
-from holdfast.schema import SCHEMA_VERSION, migrate
 from support import engine
 from support.database import Database
 from support.engine import Connection

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from acceptance.trial import FULL, chance, tell, trial
-from holdfast.recurrence import Cron
+from holdfast._worker.recurrence import Cron
 from support.walls import EVERY_HOUR, RULES, ZONES, Rule, changes, walk, walls, year
 
 BEGIN, END = year(2021), year(2026)

@@ -8,10 +8,11 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from holdfast import App
-from holdfast.client import enqueue
-from holdfast.client.enqueue import EnqueueBatcher
-from holdfast.connections.pool import AsyncPool
-from holdfast.engine.enqueue import Enqueued, NewTask
+from holdfast._connections import enqueueing
+from holdfast._connections.enqueueing import EnqueueBatcher
+from holdfast._connections.pool import AsyncPool
+from holdfast._engine.enqueue import Enqueued, NewTask
+from holdfast._serialization.text import RawJson
 from holdfast.errors import (
     DatabaseUnavailable,
     HoldfastError,
@@ -23,7 +24,6 @@ from holdfast.errors import (
     TryAgain,
     UnexpectedDatabaseError,
 )
-from holdfast.serialization.text import RawJson
 from support.database import Database
 
 
@@ -272,7 +272,7 @@ async def test_each_caller_hears_what_became_of_its_own_task(app: App) -> None:
 
 
 async def test_large_payloads_do_not_all_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(enqueue, "MAX_CHARACTERS", 10)
+    monkeypatch.setattr(enqueueing, "MAX_CHARACTERS", 10)
     sender = ScriptedSender()
     sender.open.set()
     tasks = [
@@ -280,4 +280,4 @@ async def test_large_payloads_do_not_all_go_together(monkeypatch: pytest.MonkeyP
     ]
     await asyncio.gather(*enqueue_all(EnqueueBatcher(sender), *tasks))
     assert sender.batches == [["a"], ["b", "c"], ["d"]]
-    assert [len(together) for together in enqueue.batches(tasks)] == [1, 2, 1]
+    assert [len(together) for together in enqueueing.batches(tasks)] == [1, 2, 1]

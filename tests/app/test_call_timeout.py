@@ -11,8 +11,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from holdfast import App, Task
-from holdfast.connections import session
-from holdfast.connections.pool import POOL_SIZE
+from holdfast._connections import session
+from holdfast._connections.pool import POOL_SIZE
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, NoAnswer, TryAgain
 from holdfast.settings import Settings
 from support.database import Database

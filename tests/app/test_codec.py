@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, computed_field
 
 from holdfast import Cancel, Fail, Snooze
+from holdfast._serialization.codec import ResultCodec
+from holdfast._worker.handler import Handler, build_handler
 from holdfast.errors import InvalidArgument, NotPortable, PayloadError, ResultError
-from holdfast.handler import Handler, build_handler
-from holdfast.serialization.codec import ResultCodec
 
 
 class Colour(enum.Enum):

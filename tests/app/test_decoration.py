@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import App, NoRetry
+from holdfast._worker.handler import build_handler
 from holdfast.errors import InvalidHandler
-from holdfast.handler import build_handler
 from holdfast.options import client_options
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from holdfast import App, Linear, Task
-from holdfast.engine import Engine
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.tasks import TaskStatus, find_tasks, list_tasks, task_status
+from holdfast._engine import Engine
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.tasks import TaskStatus, find_tasks, list_tasks, task_status
 from holdfast.errors import InvalidArgument, KeyConflict, NotPortable, TooLarge
 from support.clock import NOON, Clock
 from support.database import Database

@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from holdfast import App, Cancel, Fail, Handle, Task, TaskCancelled, TaskFailed
-from holdfast.client import results
-from holdfast.connections.listener import Listener, NotificationsUnavailable
-from holdfast.engine import Engine, enqueue
-from holdfast.engine.enqueue import NewTask
+from holdfast._connections import results
+from holdfast._connections.listener import Listener, NotificationsUnavailable
+from holdfast._engine import Engine, enqueue
+from holdfast._engine.enqueue import NewTask
 from holdfast.errors import (
     EventLoopRunning,
     IllegalMove,

@@ -37,9 +37,9 @@ from typer.testing import CliRunner
 
 from holdfast import App
 from holdfast.cli import app as command_line
-from holdfast.engine.enqueue import enqueue, enqueue_many
+from holdfast._engine.enqueue import enqueue, enqueue_many
 from holdfast.errors import InvalidArgument
-from holdfast.http.api.enqueue_request import request_models
+from holdfast.server.api.enqueue_request import request_models
 
 app = App("postgresql://nowhere")
 task = app.task("paint.wall")(lambda wall: None)

@@ -6,10 +6,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import App, client
-from holdfast.client import enqueue
-from holdfast.engine import statement
-from holdfast.engine.enqueue import enqueue_many
+from holdfast import App
+from holdfast._connections import client, enqueueing
+from holdfast._engine import statement
+from holdfast._engine.enqueue import enqueue_many
 from holdfast.errors import TooLarge
 from support.database import Database
 
@@ -67,9 +67,9 @@ async def test_the_event_loop_does_other_things_while_a_large_batch_is_built(
         built.append(turns)
         return build(tasks)
 
-    monkeypatch.setattr(enqueue, "enqueue_many", build_watched)
+    monkeypatch.setattr(enqueueing, "enqueue_many", build_watched)
     monkeypatch.setattr(client, "is_front", lambda _: path == "front")
-    tasks = [charge.build(n) for n in range(4 * enqueue.MAX_TASKS_AHEAD)]
+    tasks = [charge.build(n) for n in range(4 * enqueueing.MAX_TASKS_AHEAD)]
     other = asyncio.create_task(do_other_things())
     if path == "tx":
         async with await psycopg.AsyncConnection.connect(db.dsn) as tx:
@@ -85,7 +85,7 @@ async def test_the_event_loop_does_other_things_while_a_large_batch_is_built(
 async def test_a_refusal_in_a_transaction_names_its_place_in_the_whole_batch(
     db: Database, app: App, monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
-    monkeypatch.setattr(enqueue, "MAX_TASKS", 500)
+    monkeypatch.setattr(enqueueing, "MAX_TASKS", 500)
 
     @app.task("billing.charge")
     def charge(note: str) -> None: ...

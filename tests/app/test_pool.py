@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from holdfast import App, Task
-from holdfast.client import WAITING_SIZE
-from holdfast.connections import pool, session
+from holdfast._connections import pool, session
+from holdfast._connections.client import WAITING_SIZE
 from holdfast.errors import DatabaseUnavailable, TryAgain
 from holdfast.settings import Settings
 from support.database import Database

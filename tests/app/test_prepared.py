@@ -6,9 +6,9 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from holdfast.engine import AsyncPreparedEngine, PreparedEngine, health, tasks
-from holdfast.engine.enqueue import NewTask, enqueue_one
-from holdfast.engine.statement import MAX_STATEMENTS, Statement, scalar
+from holdfast._engine import AsyncPreparedEngine, PreparedEngine, health, tasks
+from holdfast._engine.enqueue import NewTask, enqueue_one
+from holdfast._engine.statement import MAX_STATEMENTS, Statement, scalar
 from holdfast.errors import DatabaseUnavailable, InvalidArgument, TaskNotFound
 from support.database import Database
 

@@ -4,9 +4,9 @@ import psycopg
 import pytest
 
 from holdfast import App
+from holdfast._install.schema import Sources
 from holdfast.errors import NotInstalled, UnitNotInstalled, translate
-from holdfast.schema import Sources
-from holdfast.units import unit_that_lacks
+from holdfast.sql.optional_units import unit_that_lacks
 from support.database import Database
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect, sync_playwright
 
-from holdfast.engine import (
+from holdfast._engine import (
     Engine,
     activity,
     enqueue,
@@ -24,10 +24,10 @@ from holdfast.engine import (
     schedules,
     workers,
 )
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.events import Settlement
-from holdfast.engine.schedules import NewSchedule
-from holdfast.postgres import EmbeddedServer
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.events import Settlement
+from holdfast._engine.schedules import NewSchedule
+from holdfast._install.postgres import EmbeddedServer
 from holdfast.processes.scaffold import scaffold
 from support.commands import fail
 from support.comms import CHANNELS, run

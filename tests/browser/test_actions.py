@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Page, expect
 
-from holdfast.engine import access, enqueue, events, schedules, tasks
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.events import Settlement
-from holdfast.engine.schedules import NewSchedule
-from holdfast.http.access import hash_of, new_token
+from holdfast._engine import access, enqueue, events, schedules, tasks
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.events import Settlement
+from holdfast._engine.schedules import NewSchedule
+from holdfast.server.access import hash_of, new_token
 from support.browser import act, row, told
 from support.commands import fail
 from support.web import Web

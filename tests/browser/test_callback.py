@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import Browser, Locator
 
 from holdfast import App, Context
-from holdfast.engine import enqueue
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import enqueue
+from holdfast._engine.enqueue import NewTask
 from support.web import SECRET, Web
 from support.worker_thread import working
 

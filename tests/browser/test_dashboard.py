@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from holdfast.engine import enqueue, health, tasks
-from holdfast.engine.enqueue import NewTask
-from holdfast.http.pages.page import NAVIGATION
-from holdfast.postgres import EmbeddedServer
+from holdfast._engine import enqueue, health, tasks
+from holdfast._engine.enqueue import NewTask
+from holdfast._install.postgres import EmbeddedServer
+from holdfast.server.pages.page import NAVIGATION
 from support.accessibility import serious
 from support.database import Database, cloned_database
 from support.web import Web, serving

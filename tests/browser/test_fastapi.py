@@ -17,8 +17,8 @@ from playwright.sync_api import Browser, expect
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from holdfast.engine import Engine, access
-from holdfast.http.access import hash_of, new_token
+from holdfast._engine import Engine, access
+from holdfast.server.access import hash_of, new_token
 from support.accessibility import serious
 from support.database import Database
 from support.documents import ROOT

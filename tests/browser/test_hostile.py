@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from holdfast.http.pages.page import NAVIGATION
+from holdfast.server.pages.page import NAVIGATION
 from support.hostile_house import Staged, stage
 from support.hostile_strings import STRINGS
 from support.web import Web

@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from holdfast.engine import enqueue, events, leases, processes, tasks, workers
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.events import Settlement
-from holdfast.engine.leases import Vitals, rest
+from holdfast._engine import enqueue, events, leases, processes, tasks, workers
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.events import Settlement
+from holdfast._engine.leases import Vitals, rest
 from support.accessibility import serious
 from support.browser import act, row, told
 from support.comms import run

@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from holdfast.engine import enqueue, tasks
-from holdfast.engine.enqueue import NewTask
-from holdfast.http.pages import page_search
-from holdfast.postgres import EmbeddedServer
+from holdfast._engine import enqueue, tasks
+from holdfast._engine.enqueue import NewTask
+from holdfast._install.postgres import EmbeddedServer
+from holdfast.server.pages import page_search
 from support.accessibility import serious
 from support.database import cloned_database
 from support.engine import claim, end

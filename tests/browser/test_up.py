@@ -210,7 +210,9 @@ def test_if_a_part_ends_by_itself_everything_does() -> None:
         assert process.stdout
         assert any("Ctrl-C" in line for line in process.stdout)
         started = descendants(process.pid)
-        [worker] = [pid for pid, _, line in processes() if "holdfast.demo:tasks" in line and pid in started]
+        [worker] = [
+            pid for pid, _, line in processes() if "holdfast.cli.demo:tasks" in line and pid in started
+        ]
         os.kill(worker, signal.SIGKILL)
         assert process.wait(60) == 1
         assert_nothing_is_left(home, started)

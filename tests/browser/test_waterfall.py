@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from holdfast import App, Context, Linear
-from holdfast.engine import enqueue
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import enqueue
+from holdfast._engine.enqueue import NewTask
 from support.accessibility import serious
 from support.web import Web
 from support.worker_thread import working

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.engine import Engine, enqueue, tasks
-from holdfast.engine.enqueue import NewTask
-from holdfast.postgres import EmbeddedServer
+from holdfast._engine import Engine, enqueue, tasks
+from holdfast._engine.enqueue import NewTask
+from holdfast._install.postgres import EmbeddedServer
 from support.commands import Holdfast, run
 from support.database import Database, cloned_database
 from support.process_commands import ProcessCommand, process_commands

@@ -5,9 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.engine import Engine, tasks
-from holdfast.engine.tasks import TaskStatus
-from holdfast.engine.workers import register_types
+from holdfast._engine import Engine, tasks
+from holdfast._engine.tasks import TaskStatus
+from holdfast._engine.workers import register_types
 from support.commands import Holdfast, answer, run
 from support.database import Database
 

@@ -11,8 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.engine import Engine
-from holdfast.engine.events import Settlement, claim_events, dispatcher_heartbeat, emit, settle_events
+from holdfast._engine import Engine
+from holdfast._engine.events import Settlement, claim_events, dispatcher_heartbeat, emit, settle_events
 from support.command import HOLDFAST, IGNORING_INTERRUPTS
 from support.commands import Holdfast, answer, fail
 from support.database import Database

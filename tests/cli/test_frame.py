@@ -9,10 +9,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from holdfast._engine import Engine, health
 from holdfast.cli import app
 from holdfast.cli.frame import add_commands, confirm
 from holdfast.cli.report import Note, Report, listing, table
-from holdfast.engine import Engine, health
 from support.commands import run
 from support.database import Database
 

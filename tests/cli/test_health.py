@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 from typer.testing import Result
 
-from holdfast.engine import Engine, enqueue, leases, queues, schedules, tasks, workers
-from holdfast.engine.activity import take_sample
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue, leases, queues, schedules, tasks, workers
+from holdfast._engine.activity import take_sample
+from holdfast._engine.enqueue import NewTask
 from support.clock import Clock
 from support.commands import Holdfast, run
 from support.database import Database

@@ -3,8 +3,8 @@ from datetime import timedelta
 import pytest
 import typer
 
+from holdfast._engine import Engine, leases, limits, workers
 from holdfast.cli.limits import rate
-from holdfast.engine import Engine, leases, limits, workers
 from support.commands import Holdfast, answer
 from support.database import Database
 

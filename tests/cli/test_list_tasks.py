@@ -4,10 +4,10 @@ from uuid import UUID
 
 import pytest
 
+from holdfast._engine import Engine, enqueue, health, leases, tasks, workers
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.tasks import STATUSES
 from holdfast.cli import tasks as cli_tasks
-from holdfast.engine import Engine, enqueue, health, leases, tasks, workers
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.tasks import STATUSES
 from support.commands import Holdfast, answer, fail, run
 from support.database import Database
 from support.leases import ended

@@ -1,7 +1,7 @@
 import pytest
 
-from holdfast.engine import Engine
-from holdfast.engine.messages import keep_message, list_mailbox
+from holdfast._engine import Engine
+from holdfast._engine.messages import keep_message, list_mailbox
 from support.commands import Holdfast, answer
 from support.database import Database
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.engine import Engine, access
+from holdfast._engine import Engine, access
 from support.commands import Holdfast, answer, run
 from support.database import Database
 

@@ -1,6 +1,6 @@
 from uuid import UUID
 
-from holdfast.engine import Engine, leases, queues
+from holdfast._engine import Engine, leases, queues
 from support.commands import Holdfast, answer
 from support.database import Database
 

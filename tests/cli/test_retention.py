@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.engine import Engine, tasks
+from holdfast._engine import Engine, tasks
 from support.clock import Clock
 from support.commands import Holdfast, answer, fail
 from support.database import Database

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import Engine, tasks
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.schedules import NewSchedule, declare_schedules
+from holdfast._engine import Engine, tasks
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.schedules import NewSchedule, declare_schedules
 from support.commands import Holdfast, answer, run
 from support.database import Database
 

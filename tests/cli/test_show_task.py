@@ -2,8 +2,8 @@ import json
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from holdfast.engine import Engine, enqueue, queues, tasks
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue, queues, tasks
+from holdfast._engine.enqueue import NewTask
 from support.commands import Holdfast, answer, fail
 from support.database import Database
 

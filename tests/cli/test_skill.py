@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.documentation import docs_directory
+from holdfast.server.mcp.documentation import docs_directory
 from support.commands import Holdfast, answer
 from support.documents import code
 

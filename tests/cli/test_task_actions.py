@@ -3,8 +3,8 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.engine import Engine, enqueue, error_groups, leases, tasks
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue, error_groups, leases, tasks
+from holdfast._engine.enqueue import NewTask
 from support.commands import Holdfast, answer, fail, run
 from support.database import Database
 

@@ -4,8 +4,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast.engine import Engine, enqueue
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue
+from holdfast._engine.enqueue import NewTask
 from support.commands import Holdfast, answer
 
 

@@ -1,7 +1,7 @@
 """holdfast tokens."""
 
-from holdfast.engine import Engine, access
-from holdfast.http.access import hash_of
+from holdfast._engine import Engine, access
+from holdfast.server.access import hash_of
 from support.commands import Holdfast, answer, run
 from support.database import Database
 

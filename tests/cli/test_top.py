@@ -11,10 +11,10 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast._engine import Engine, enqueue, leases, queues, workers
+from holdfast._engine.activity import ActivityCount
+from holdfast._engine.enqueue import NewTask
 from holdfast.cli.top import Rates, rates_between
-from holdfast.engine import Engine, enqueue, leases, queues, workers
-from holdfast.engine.activity import ActivityCount
-from holdfast.engine.enqueue import NewTask
 from support.clock import NOON
 from support.command import HOLDFAST, IGNORING_INTERRUPTS
 from support.commands import run

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from holdfast.schema import SCHEMA_VERSION
+from holdfast._install.schema import SCHEMA_VERSION
 from support.commands import Holdfast, run
 from support.database import Database
 

@@ -11,10 +11,10 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast._engine import Engine, access
+from holdfast._engine.access import AccessTokenStatus
 from holdfast.cli import login_token
-from holdfast.engine import Engine, access
-from holdfast.engine.access import AccessTokenStatus
-from holdfast.http.access import hash_of
+from holdfast.server.access import hash_of
 from support.database import Database
 
 HOLDER = """

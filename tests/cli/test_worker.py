@@ -243,8 +243,8 @@ def test_a_worker_loads_nothing_that_it_does_not_need() -> None:
 import sys
 from holdfast.cli import build_app
 build_app({"Run": ["worker"]})
-import holdfast.worker
-unwanted = {"holdfast.postgres.embedded_server", "holdfast.schema"}
+import holdfast._worker
+unwanted = {"holdfast._install.postgres.embedded_server", "holdfast._install.schema"}
 print(sorted(unwanted & sys.modules.keys()))
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -4,8 +4,8 @@ import os
 import signal
 import subprocess
 
-from holdfast.engine import Engine, enqueue, leases, workers
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue, leases, workers
+from holdfast._engine.enqueue import NewTask
 from support.clock import Clock
 from support.command import HOLDFAST, IGNORING_INTERRUPTS
 from support.commands import Holdfast, answer

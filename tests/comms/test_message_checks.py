@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.comms.message_checks import (
+from holdfast.errors import InvalidArgument, TooLarge
+from holdfast.messages.message_checks import (
     MAX_BODY_BYTES,
     MAX_SMS,
     MAX_SUBJECT,
@@ -16,8 +17,7 @@ from holdfast.comms.message_checks import (
     check_sms,
     parse_address,
 )
-from holdfast.comms.providers.smtp import build_message
-from holdfast.errors import InvalidArgument, TooLarge
+from holdfast.messages.providers.smtp import build_message
 from support.messages import email, sms
 
 BREAKS = ["\r\n", "\r", "\n", "\0", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]

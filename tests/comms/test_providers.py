@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.comms import providers
-from holdfast.comms.provider import Email, SendFailed, Sent, Sms
-from holdfast.comms.providers import email_provider, sms_provider
 from holdfast.errors import ConfigurationError
+from holdfast.messages import providers
+from holdfast.messages.provider import Email, SendFailed, Sent, Sms
+from holdfast.messages.providers import email_provider, sms_provider
 from holdfast.settings import Settings
 from support.database import Database
 from support.engine import rows

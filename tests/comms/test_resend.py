@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.comms.provider import EmailProvider, SendFailed
-from holdfast.comms.providers.resend import Resend
 from holdfast.errors import ConfigurationError
+from holdfast.messages.provider import EmailProvider, SendFailed
+from holdfast.messages.providers.resend import Resend
 from holdfast.settings import Settings
 from support.messages import EMAIL, email
 from support.provider_server import Fault

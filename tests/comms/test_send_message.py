@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from holdfast import App, comms
+from holdfast import App, messages
 from holdfast.errors import HoldfastError, InvalidArgument, TaskNotFound
 from support.database import Database
 from support.django_project import django_connection
@@ -41,10 +41,10 @@ def sends(db: Database) -> list[tuple[int, str]]:
 
 def test_a_send_exists_if_the_transaction_is_committed(db: Database) -> None:
     connection = db.connect(autocommit=False)
-    comms.send_email(**WELCOME, tx=connection)
+    messages.send_email(**WELCOME, tx=connection)
     connection.rollback()
     assert sends(db) == []
-    sending = comms.send_email(**WELCOME, tx=connection)
+    sending = messages.send_email(**WELCOME, tx=connection)
     assert sends(db) == []
     connection.commit()
     assert sends(db) == [(sending.send_id, "scheduled")]
@@ -65,14 +65,14 @@ def sqlalchemy_url(db: Database, driver: str) -> sqlalchemy.URL:
 def test_a_session_of_sqlalchemy_is_a_transaction(db: Database) -> None:
     engine = sqlalchemy.create_engine(sqlalchemy_url(db, "psycopg"))
     with Session(engine) as session, session.begin():
-        comms.send_email(**WELCOME, scheduled_at=datetime(2050, 1, 1, tzinfo=UTC), tx=session)
+        messages.send_email(**WELCOME, scheduled_at=datetime(2050, 1, 1, tzinfo=UTC), tx=session)
     engine.dispose()
     assert len(sends(db)) == 1
 
 
 def test_a_connection_of_django_is_a_transaction(db: Database) -> None:
     with django_connection(db.dsn) as connection:
-        comms.send_sms(to="+4915112345678", text="100 %s", tx=connection)
+        messages.send_sms(to="+4915112345678", text="100 %s", tx=connection)
     assert rows(db.connect(), "select recipient, text_body from comms.sms_message") == [
         {"recipient": "+4915112345678", "text_body": "100 %s"}
     ]
@@ -98,9 +98,9 @@ async def async_tx(request: pytest.FixtureRequest, db: Database) -> AsyncIterato
 
 
 async def test_asynchronous_transactions_are_taken(async_tx: Any) -> None:
-    first = await comms.asend_email(**WELCOME, tx=async_tx)
-    second = await comms.asend_email(**WELCOME, max_attempts=5, tx=async_tx)
-    text = await comms.asend_sms(to="+4915112345678", text="Hello", tx=async_tx)
+    first = await messages.asend_email(**WELCOME, tx=async_tx)
+    second = await messages.asend_email(**WELCOME, max_attempts=5, tx=async_tx)
+    text = await messages.asend_sms(to="+4915112345678", text="Hello", tx=async_tx)
     assert second.send_id > first.send_id
     assert text.channel == "sms"
 
@@ -109,35 +109,35 @@ def test_a_synchronous_call_refuses_what_is_asynchronous(db: Database) -> None:
     async def call() -> None:
         async with await psycopg.AsyncConnection.connect(db.dsn) as connection:
             with pytest.raises(InvalidArgument, match="await asend_email instead of calling send_email"):
-                comms.send_email(**WELCOME, tx=connection)
+                messages.send_email(**WELCOME, tx=connection)
 
     asyncio.run(call())
 
 
 def test_without_a_transaction_it_is_written_at_once(db: Database, app: App) -> None:
-    sending = comms.send_email(**WELCOME, app=app)
+    sending = messages.send_email(**WELCOME, app=app)
     assert sends(db) == [(sending.send_id, "scheduled")]
     assert sending.status().status == "scheduled"
-    assert comms.find_email(sending.send_id, app=app).status().recipient == "ada@example.com"
+    assert messages.find_email(sending.send_id, app=app).status().recipient == "ada@example.com"
 
 
 async def test_without_a_transaction_it_is_written_at_once_also_asynchronously(
     db: Database, app: App
 ) -> None:
-    sending = await comms.asend_sms(to="+4915112345678", text="Hello", app=app)
+    sending = await messages.asend_sms(to="+4915112345678", text="Hello", app=app)
     assert (await sending.astatus()).attempts == 0
-    assert (await comms.find_sms(sending.send_id, app=app).astatus()).send_id == sending.send_id
+    assert (await messages.find_sms(sending.send_id, app=app).astatus()).send_id == sending.send_id
 
 
 def test_neither_transaction_nor_app_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="pass tx=… or app=…"):
-        comms.send_email(**WELCOME)
+        messages.send_email(**WELCOME)
 
 
 def test_the_message_is_stored_as_it_will_be_sent(db: Database, app: App) -> None:
-    comms.send_email(
+    messages.send_email(
         to="ada@example.com",
-        template=comms.Template("Code for {{ name }}", "{{ code }}", "<b>{{ code }}</b> {{ name }}"),
+        template=messages.Template("Code for {{ name }}", "{{ code }}", "<b>{{ code }}</b> {{ name }}"),
         values={"name": "<Ada>", "code": 7},
         sender="Shop, Inc <shop@example.com>".replace(",", ""),
         reply_to='"Help, please" <help@example.com>',
@@ -164,17 +164,17 @@ def test_a_template_is_found_where_the_settings_say(
     (tmp_path / "mails" / "welcome.subject.txt").write_text("Welcome, {{ name }}\n")
     (tmp_path / "mails" / "welcome.txt").write_text("Hello")
     monkeypatch.setenv("HOLDFAST_TEMPLATES", "mails")
-    comms.send_email(to="ada@example.com", template="welcome", values={"name": "Ada"}, app=app)
-    comms.send_email(
+    messages.send_email(to="ada@example.com", template="welcome", values={"name": "Ada"}, app=app)
+    messages.send_email(
         to="ada@example.com", template="welcome", values={"name": "Ada"}, subject="Own", tx=db.connect()
     )
     assert [row["subject"] for row in emails(db)] == ["Welcome, Ada", "Own"]
 
 
 def test_a_value_cannot_break_out_of_the_subject(db: Database, app: App) -> None:
-    template = comms.Template("Hello {{ name }}", "Hi")
+    template = messages.Template("Hello {{ name }}", "Hi")
     with pytest.raises(InvalidArgument, match="subject"):
-        comms.send_email(
+        messages.send_email(
             to="ada@example.com", template=template, values={"name": "Ada\r\nBcc: eve@example.com"}, app=app
         )
 
@@ -201,7 +201,7 @@ def test_a_value_cannot_break_out_of_the_subject(db: Database, app: App) -> None
 )
 def test_what_cannot_be_sent_is_refused_and_nothing_is_written(db: Database, app: App, given: Any) -> None:
     with pytest.raises(HoldfastError):
-        comms.send_email(**{**WELCOME, **given}, app=app)
+        messages.send_email(**{**WELCOME, **given}, app=app)
     assert (emails(db), sends(db)) == ([], [])
 
 
@@ -210,22 +210,22 @@ def test_what_cannot_be_sent_is_refused_and_nothing_is_written(db: Database, app
 )
 def test_a_text_that_cannot_be_sent_is_refused(db: Database, app: App, given: Any) -> None:
     with pytest.raises(InvalidArgument):
-        comms.send_sms(**{"to": "+4915112345678", "text": "Hello", **given}, app=app)
+        messages.send_sms(**{"to": "+4915112345678", "text": "Hello", **given}, app=app)
     assert rows(db.connect(), "select from comms.message") == []
 
 
 def test_a_client_sends_and_sees_its_own(db: Database) -> None:
     client = App(db.dsn_as("holdfast_client"))
-    sending = comms.send_email(**WELCOME, app=client)
-    other = comms.send_email(**WELCOME, tx=db.connect())
+    sending = messages.send_email(**WELCOME, app=client)
+    other = messages.send_email(**WELCOME, tx=db.connect())
     assert sending.status().status == "scheduled"
     with pytest.raises(TaskNotFound, match="commit the transaction first"):
-        comms.find_email(other.send_id, app=client).status()
+        messages.find_email(other.send_id, app=client).status()
     client.close()
 
 
 def test_a_sending_without_an_app_says_what_it_needs(db: Database) -> None:
-    sending = comms.send_email(**WELCOME, tx=db.connect())
+    sending = messages.send_email(**WELCOME, tx=db.connect())
     with pytest.raises(InvalidArgument, match="Pass app=…"):
         sending.status()
 
@@ -233,11 +233,11 @@ def test_a_sending_without_an_app_says_what_it_needs(db: Database) -> None:
 def test_waiting_ends_after_the_time_given(app: App) -> None:
     soon = datetime.now(UTC) + timedelta(days=1)
     with pytest.raises(TimeoutError):
-        comms.send_email(**WELCOME, scheduled_at=soon, app=app).wait(timeout=0.2)
+        messages.send_email(**WELCOME, scheduled_at=soon, app=app).wait(timeout=0.2)
 
 
 def test_every_name_can_be_imported() -> None:
-    for name in comms.__all__:
-        assert getattr(comms, name)
+    for name in messages.__all__:
+        assert getattr(messages, name)
     with pytest.raises(AttributeError, match="no attribute 'fax'"):
-        _ = comms.fax
+        _ = messages.fax

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import trustme
 
-from holdfast.comms.provider import SendFailed
-from holdfast.comms.providers.smtp import Smtp
 from holdfast.errors import ConfigurationError
+from holdfast.messages.provider import SendFailed
+from holdfast.messages.providers.smtp import Smtp
 from holdfast.settings import Settings
 from support.mail_server import PASSWORD, USER, MailServer, authority, running, server_context
 from support.messages import EMAIL, email

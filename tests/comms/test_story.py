@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from holdfast import App
+from holdfast._worker.worker import Worker
 from holdfast.settings import Settings
-from holdfast.worker import Worker
 from support.clock import Clock
 from support.comms import Channel
 from support.database import Database

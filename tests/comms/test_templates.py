@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.comms import Template
-from holdfast.comms.templates import load_template
 from holdfast.errors import InvalidArgument
+from holdfast.messages import Template
+from holdfast.messages.templates import load_template
 
 EVIL = '<script>alert("x")</script> & Co'
 

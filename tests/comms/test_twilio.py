@@ -4,9 +4,9 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from holdfast.comms.provider import SendFailed, SmsProvider
-from holdfast.comms.providers.twilio import Twilio
 from holdfast.errors import ConfigurationError
+from holdfast.messages.provider import SendFailed, SmsProvider
+from holdfast.messages.providers.twilio import Twilio
 from holdfast.settings import Settings
 from support.messages import SMS, sms
 from support.provider_server import Fault

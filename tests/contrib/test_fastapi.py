@@ -23,10 +23,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from holdfast import App
+from holdfast._engine import Engine, access
 from holdfast.contrib.fastapi import Holdfast, InTransaction, in_transaction
-from holdfast.engine import Engine, access
 from holdfast.errors import InvalidArgument
-from holdfast.http.access import hash_of, new_token
+from holdfast.server.access import hash_of, new_token
 from support.database import Database
 from support.worker_thread import working
 

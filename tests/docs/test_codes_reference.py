@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.words.explanation import EXPLANATION
-from holdfast.words.health import HEALTH
+from holdfast._words.explanation import EXPLANATION
+from holdfast._words.health import HEALTH
 from support.documents import REFERENCE, ROOT
 
 SQL = ROOT / "src/holdfast/sql"

@@ -1,6 +1,6 @@
 """docs/reference/commands.md describes every key of a command, and the envelope that is read."""
 
-from holdfast.executors import envelope
+from holdfast._worker import envelope
 from holdfast.settings.commands import Command
 from support.documents import REFERENCE, rows, sections
 

@@ -19,10 +19,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from docs.test_blocks import wrong_call
-from holdfast.http.probes import _QUEUE_GAUGES, GaugeCollector, _worker_gauges
-from holdfast.postgres import EMBEDDED_VERSION, binaries
+from holdfast._install.postgres import EMBEDDED_VERSION, binaries
+from holdfast._worker.metrics import Collector, Metrics
+from holdfast.server.probes import _QUEUE_GAUGES, GaugeCollector, _worker_gauges
 from holdfast.shards.logins import PURPOSES, Purpose
-from holdfast.worker.metrics import Collector, Metrics
 from support.documents import DOCS, ROOT, code
 from support.programs import needed
 from support.server import disposable_server

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from holdfast._install.postgres import binaries
+from holdfast._install.schema import migrate
 from holdfast.errors import MigrationRefused
-from holdfast.postgres import binaries
-from holdfast.schema import migrate
 from holdfast.shards.logins import Logins, Purpose
 from support.documents import DOCS, blocks, code
 from support.server import disposable_home, disposable_server

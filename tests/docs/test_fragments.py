@@ -74,7 +74,7 @@ with psycopg.connect(app.database_url) as prepared:
     "howto/scale-out.md": f"{SHOP}\ntenant, order = 1, 7\n",
     "howto/send-email-and-sms.md": """
 from pathlib import Path
-from holdfast import comms
+from holdfast import messages
 Path("templates").mkdir()
 Path("templates/login_code.subject.txt").write_text("Your code")
 Path("templates/login_code.txt").write_text("Your code is {{ code }}")
@@ -114,8 +114,8 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from holdfast import comms
-from holdfast.http import create_app
+from holdfast import messages
+from holdfast.server import create_app
 web, tasks, Transaction = FastAPI(), app, Any
 @app.task("reports.make")
 async def make_report(year: int) -> None: ...

@@ -2,7 +2,7 @@
 
 import re
 
-from holdfast.http.pages.health_links import PAGES
+from holdfast.server.pages.health_links import PAGES
 from support.documents import DOCS, REFERENCE, ROOT, rows
 
 

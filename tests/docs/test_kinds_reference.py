@@ -17,8 +17,8 @@ _PATTERNS = [
 
 
 def _in_code() -> set[str]:
-    files = [*(ROOT / "src/holdfast/worker").glob("*.py"), *(ROOT / "src/holdfast/executors").glob("*.py")]
-    text = "\n".join(path.read_text() for path in [*files, ROOT / "src/holdfast/serialization/failure.py"])
+    files = [*(ROOT / "src/holdfast/_worker").glob("*.py"), *(ROOT / "src/holdfast/isolation").glob("*.py")]
+    text = "\n".join(path.read_text() for path in [*files, ROOT / "src/holdfast/_serialization/failure.py"])
     return {kind for pattern in _PATTERNS for kind in re.findall(pattern, text, re.MULTILINE)}
 
 

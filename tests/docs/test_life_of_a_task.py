@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast.engine import Engine, Statement, leases, workers
-from holdfast.engine.enqueue import NewTask, enqueue_one
+from holdfast._engine import Engine, Statement, leases, workers
+from holdfast._engine.enqueue import NewTask, enqueue_one
 from support.database import Database
 from support.documents import DOCS, ROOT
 

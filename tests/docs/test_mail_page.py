@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.comms.provider import SendFailed, Sent
+from holdfast.messages.provider import SendFailed, Sent
 from holdfast.settings import Settings
 from support.database import Database
 from support.documents import DOCS, code

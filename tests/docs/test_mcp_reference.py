@@ -5,11 +5,11 @@ from pathlib import Path
 
 from mcp import Client
 
-from holdfast.connections.session import DatabaseAddress
-from holdfast.http.mcp.caller import Desk
-from holdfast.http.mcp.server import HoldfastServer
-from holdfast.http.mcp.write_tools import WRITE_TOOLS
-from holdfast.http.site import Site, SiteOptions
+from holdfast._connections.session import DatabaseAddress
+from holdfast.server.mcp.caller import Desk
+from holdfast.server.mcp.server import HoldfastServer
+from holdfast.server.mcp.write_tools import WRITE_TOOLS
+from holdfast.server.site import Site, SiteOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "mcp.md"
 

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import comms
+from holdfast import messages
 from support.documents import DOCS, ROOT, code, name_of, pages, prose
 
 NAMES = """
@@ -71,7 +71,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 def test_pages_name_only_tables_views_and_functions_that_exist(tx: psycopg.Connection[Any]) -> None:
     known = {name for (name,) in tx.execute(NAMES).fetchall()} | {"queues.sql", "internal.sql", "comms.md"}
-    known |= {f"comms.{name}" for name in ("provider", *comms.__all__)}  # of Python
+    known |= {f"comms.{name}" for name in ("provider", *messages.__all__)}  # of Python
     for page in pages():
         named = set(re.findall(r"\b(?:queues|internal|comms)\.[a-z_]+", page.read_text()))
         assert named - known == set(), name_of(page)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import comms
-from holdfast.client.results import ProcessHandle
-from holdfast.comms.send_message import EmailContent, SmsContent
-from holdfast.handler_options import handler_options
+from holdfast import messages
+from holdfast._connections.results import ProcessHandle
+from holdfast._worker.handler_options import handler_options
+from holdfast.messages.send_message import EmailContent, SmsContent
 from holdfast.options import python_options
 from holdfast.schedule import ScheduleOptions
 from support.documents import DOCS, rows, sections
@@ -90,16 +90,16 @@ def test_every_member_of_a_process_handle_is_described() -> None:
 
 
 def test_every_name_of_comms_is_described() -> None:
-    assert described("comms") == set(comms.__all__)
+    assert described("comms") == set(messages.__all__)
 
 
 def test_every_option_of_a_message_is_described() -> None:
-    taken = options(comms.send_email) - {"content"} | set(EmailContent.__annotations__)
+    taken = options(messages.send_email) - {"content"} | set(EmailContent.__annotations__)
     assert described("Options of a message") == taken
     assert taken >= set(SmsContent.__annotations__)
-    for method in (comms.asend_email, comms.send_sms, comms.asend_sms):
-        assert options(method) == options(comms.send_email)
+    for method in (messages.asend_email, messages.send_sms, messages.asend_sms):
+        assert options(method) == options(messages.send_email)
 
 
 def test_every_member_of_a_sending_is_described() -> None:
-    assert members(comms.Sending) - {"astatus"} == described("Sending")
+    assert members(messages.Sending) - {"astatus"} == described("Sending")

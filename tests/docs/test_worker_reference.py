@@ -2,7 +2,7 @@
 
 import re
 
-from holdfast.worker.metrics import Collector, Metrics
+from holdfast._worker.metrics import Collector, Metrics
 from support.documents import REFERENCE, ROOT, rows, sections
 
 _LOGGED = re.compile(r"log(?:\([^)]*\))?\.(debug|info|warning|error|exception|critical)\(\s*\"(\w+)\"")
@@ -11,7 +11,10 @@ _LEVELS = {"exception": "error"}
 
 
 def _sources() -> str:
-    packages = (ROOT / "src/holdfast" / name for name in ("worker", "executors", "connections"))
+    packages = (
+        ROOT / "src/holdfast" / name
+        for name in ("_worker", "isolation", "messages", "processes", "_connections")
+    )
     return "\n".join(path.read_text() for package in packages for path in sorted(package.glob("*.py")))
 
 

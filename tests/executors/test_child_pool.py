@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.executors.attempt import AttemptEnd
-from holdfast.executors.child_pool import ChildPool, ChildPoolSizes
-from holdfast.executors.child_process import ChildBootFailed, ChildRun, RunCalls
-from holdfast.executors.run_end import RunBounds, RunEnd
+from holdfast._worker.attempt import AttemptEnd
+from holdfast.isolation.child_pool import ChildPool, ChildPoolSizes
+from holdfast.isolation.child_process import ChildBootFailed, ChildRun, RunCalls
+from holdfast.isolation.run_end import RunBounds, RunEnd
 from holdfast.resources import NO_RESOURCE_LIMITS
 
 BOUNDS = RunBounds(timeout=None, output=1000, grace=1.0, resources=NO_RESOURCE_LIMITS)

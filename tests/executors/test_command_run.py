@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.executors.command_check import check_command
-from holdfast.executors.command_run import CommandPlan, CommandRun, chosen_variables, find_program
-from holdfast.executors.envelope import Envelope
-from holdfast.executors.run_end import RunBounds, RunEnd
-from holdfast.executors.spawner_client import ProcessNotStarted, SpawnerClient
+from holdfast._worker.envelope import Envelope
+from holdfast.isolation.command_check import check_command
+from holdfast.isolation.command_run import CommandPlan, CommandRun, chosen_variables, find_program
+from holdfast.isolation.run_end import RunBounds, RunEnd
+from holdfast.isolation.spawner_client import ProcessNotStarted, SpawnerClient
 from holdfast.resources import Resources
 from support.documents import ROOT
 

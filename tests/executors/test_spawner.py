@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.executors import process_tree
-from holdfast.executors.spawner_client import Program, SpawnedProcess, SpawnerClient
+from holdfast.isolation import process_tree
+from holdfast.isolation.spawner_client import Program, SpawnedProcess, SpawnerClient
 
 PTRACE_SEIZE = 0x4206
 

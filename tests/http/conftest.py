@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from holdfast.engine import Engine
-from holdfast.postgres import EmbeddedServer
+from holdfast._engine import Engine
+from holdfast._install.postgres import EmbeddedServer
 from support.database import Database, cloned_database
 from support.visitor import Visitor
 from support.web import Web, serving

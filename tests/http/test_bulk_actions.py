@@ -10,10 +10,10 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from holdfast.engine import Engine, access, enqueue, leases, tasks
-from holdfast.engine.enqueue import NewTask
-from holdfast.http import bulk_steps
-from holdfast.postgres import EmbeddedServer
+from holdfast._engine import Engine, access, enqueue, leases, tasks
+from holdfast._engine.enqueue import NewTask
+from holdfast._install.postgres import EmbeddedServer
+from holdfast.server import bulk_steps
 from support.commands import fail
 from support.database import cloned_database
 from support.leases import ended

@@ -11,10 +11,10 @@ import pytest
 from pydantic import BaseModel
 
 from holdfast import App, Context, SyncContext
+from holdfast._workflows.callbacks import is_signed, open_callback, sign
 from holdfast.errors import ConfigurationError, InvalidStep
 from holdfast.handle import Handle
 from holdfast.settings import Settings
-from holdfast.workflows.callbacks import is_signed, open_callback, sign
 from support.web import SECRET, TRUST, Web, serving
 from support.worker_thread import working
 

@@ -11,8 +11,8 @@ import pytest
 from cryptography import x509
 
 from holdfast.errors import ConfigurationError
-from holdfast.http import certificate
-from holdfast.http.certificate import own_certificate
+from holdfast.server import certificate
+from holdfast.server.certificate import own_certificate
 
 
 def shake_hands(with_key: Path, trusted: Path, name: str) -> str | None:

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.http import protocol
-from holdfast.http.certificate import own_certificate
-from holdfast.http.connection_limit import FOR_PROBES, ConnectionLimiter, TrackedConnection, source_of
-from holdfast.postgres import EmbeddedServer
+from holdfast._install.postgres import EmbeddedServer
+from holdfast.server import protocol
+from holdfast.server.certificate import own_certificate
+from holdfast.server.connection_limit import FOR_PROBES, ConnectionLimiter, TrackedConnection, source_of
 from support.database import Database, cloned_database
 from support.web import SECRET, Web, serving, web_dsn
 

@@ -12,13 +12,13 @@ import httpx
 import pytest
 
 from holdfast import App
-from holdfast.engine import Engine, access, enqueue
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.tasks import TaskStatus, task_status
-from holdfast.http import request_body as http_body
-from holdfast.http.access import hash_of, new_token
-from holdfast.http.api import enqueue as http_enqueue
-from holdfast.http.problem import Problem
+from holdfast._engine import Engine, access, enqueue
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.tasks import TaskStatus, task_status
+from holdfast.server import request_body as http_body
+from holdfast.server.access import hash_of, new_token
+from holdfast.server.api import enqueue as http_enqueue
+from holdfast.server.problem import Problem
 from support.database import Database
 from support.web import Web
 

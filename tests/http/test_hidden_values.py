@@ -1,7 +1,7 @@
 """Values on pages are hidden until a person reveals them, and that is recorded."""
 
-from holdfast.engine import Engine, access, enqueue, messages
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, access, enqueue, messages
+from holdfast._engine.enqueue import NewTask
 from support.commands import fail
 from support.engine import claim_one, end
 from support.engine import enqueue as enqueue_task

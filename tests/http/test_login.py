@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import access
+from holdfast._engine import access
 from support.visitor import Visitor
 from support.web import Web, serving
 
@@ -50,7 +50,7 @@ def test_logging_out_ends_the_session(anna: Visitor) -> None:
 
 
 def test_a_session_ends_with_its_token(web: Web, stranger: Visitor) -> None:
-    from holdfast.http.access import hash_of, new_token
+    from holdfast.server.access import hash_of, new_token
 
     token = new_token()
     number = web.engine.run(access.create_token("short", ["read"], hash_of(token)))

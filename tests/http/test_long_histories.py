@@ -12,11 +12,11 @@ from uuid import UUID
 import httpx
 import pytest
 
-from holdfast.client.wait_ticket import issue
-from holdfast.engine import Engine, enqueue, leases, tasks
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.tasks import TaskEvent
-from holdfast.http import streamed_steps
+from holdfast._connections.wait_ticket import issue
+from holdfast._engine import Engine, enqueue, leases, tasks
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.tasks import TaskEvent
+from holdfast.server import streamed_steps
 from support.database import shards_of
 from support.leases import ended
 from support.visitor import Visitor

@@ -20,11 +20,11 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import Implementation, TextContent
 
 from holdfast import App
-from holdfast.documentation import docs_directory
-from holdfast.engine import Engine, access, enqueue, leases, queues, steps, tasks
-from holdfast.engine.enqueue import NewTask
-from holdfast.http.access import hash_of, new_token
-from holdfast.http.mcp.answers import MAX_CHARACTERS, answer
+from holdfast._engine import Engine, access, enqueue, leases, queues, steps, tasks
+from holdfast._engine.enqueue import NewTask
+from holdfast.server.access import hash_of, new_token
+from holdfast.server.mcp.answers import MAX_CHARACTERS, answer
+from holdfast.server.mcp.documentation import docs_directory
 from support.commands import fail
 from support.database import Database
 from support.leases import ended

@@ -13,10 +13,10 @@ from uuid import UUID
 import httpx
 import pytest
 
-from holdfast.client.wait_ticket import issue
-from holdfast.engine import enqueue, leases, tasks
-from holdfast.engine.enqueue import NewTask
-from holdfast.http.certificate import own_certificate
+from holdfast._connections.wait_ticket import issue
+from holdfast._engine import enqueue, leases, tasks
+from holdfast._engine.enqueue import NewTask
+from holdfast.server.certificate import own_certificate
 from support.database import Database
 from support.leases import ended
 from support.watch import Watch, watched

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.engine import Engine, access, enqueue, events, queues, schedules, tasks
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.events import Settlement
-from holdfast.engine.schedules import NewSchedule
-from holdfast.http.access import hash_of, new_token
+from holdfast._engine import Engine, access, enqueue, events, queues, schedules, tasks
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.events import Settlement
+from holdfast._engine.schedules import NewSchedule
+from holdfast.server.access import hash_of, new_token
 from support.commands import failed_task
 from support.visitor import Visitor
 from support.web import Web

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import Engine
-from holdfast.http.pages.page import NAVIGATION
-from holdfast.postgres import EmbeddedServer
+from holdfast._engine import Engine
+from holdfast._install.postgres import EmbeddedServer
+from holdfast.server.pages.page import NAVIGATION
 from support.commands import failed_task
 from support.database import cloned_database
 from support.hostile_house import stage

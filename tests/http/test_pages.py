@@ -6,11 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.engine import Engine, enqueue, queues, schedules
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.schedules import Decision, NewSchedule
-from holdfast.http.pages import page
-from holdfast.http.pages.page import NAVIGATION
+from holdfast._engine import Engine, enqueue, queues, schedules
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.schedules import Decision, NewSchedule
+from holdfast.server.pages import page
+from holdfast.server.pages.page import NAVIGATION
 from support.commands import fail
 from support.documents import REFERENCE, rows, sections
 from support.visitor import Visitor

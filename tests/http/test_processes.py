@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from holdfast import App
-from holdfast.engine import Engine, tasks
+from holdfast._engine import Engine, tasks
 from holdfast.errors import IllegalMove
 from holdfast.processes.scaffold import Kind, scaffold
 from holdfast.settings import Settings

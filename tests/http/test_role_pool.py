@@ -10,13 +10,13 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast.connections.session import DatabaseAddress
-from holdfast.engine import AsyncEngine, health
+from holdfast._connections.session import DatabaseAddress
+from holdfast._engine import AsyncEngine, health
 from holdfast.errors import DatabaseUnavailable
-from holdfast.http import role_pool, turns
-from holdfast.http.access import hash_of
-from holdfast.http.role_pool import POOL_SIZE, RolePool
-from holdfast.http.site import CALLER_SHARE, LoopResources, Site, SiteOptions
+from holdfast.server import role_pool, turns
+from holdfast.server.access import hash_of
+from holdfast.server.role_pool import POOL_SIZE, RolePool
+from holdfast.server.site import CALLER_SHARE, LoopResources, Site, SiteOptions
 from support.database import Database
 from support.web import serving, web_dsn
 
@@ -43,7 +43,7 @@ async def test_a_cancelled_request_leaves_no_statement_running(
 async def test_work_that_took_too_long_is_not_done_again(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.http.role_pool.REPLY_SECONDS", 0.3)
+    monkeypatch.setattr("holdfast.server.role_pool.REPLY_SECONDS", 0.3)
     connections = RolePool(DatabaseAddress(lambda: web_dsn(db)), size=1)
     begun = 0
 

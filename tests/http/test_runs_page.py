@@ -63,7 +63,7 @@ def test_a_run_is_found_behind_more_newer_tasks_than_a_search_examines(
 def test_more_runs_than_a_page_shows_are_on_the_next(
     anna: Visitor, conn: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.http.pages.runs.MAX_RUNS", 2)
+    monkeypatch.setattr("holdfast.server.pages.runs.MAX_RUNS", 2)
     first, *_ = [_suspend(conn, "many.runs") for _ in range(3)]
     page = anna.get("/runs?type=many.").text
     assert str(first) not in page

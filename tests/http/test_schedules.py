@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.engine import Engine, enqueue, events, schedules, steps, tasks
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.schedules import NewSchedule
-from holdfast.engine.tasks import TaskFilter
-from holdfast.http import bulk_steps
-from holdfast.http.api import subscriptions
+from holdfast._engine import Engine, enqueue, events, schedules, steps, tasks
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.schedules import NewSchedule
+from holdfast._engine.tasks import TaskFilter
+from holdfast.server import bulk_steps
+from holdfast.server.api import subscriptions
 from support.database import Database
 from support.visitor import Visitor
 from support.web import Web, serving, web_dsn

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 
-from holdfast.http import create_app
+from holdfast.server import create_app
 from holdfast.settings import Settings
 from support.web import Web
 

@@ -7,10 +7,10 @@ from uuid import UUID
 import httpx
 import pytest
 
-from holdfast.client.wait_ticket import issue
-from holdfast.engine import enqueue
-from holdfast.engine.enqueue import NewTask
-from holdfast.http.wait_responses import StreamPosition
+from holdfast._connections.wait_ticket import issue
+from holdfast._engine import enqueue
+from holdfast._engine.enqueue import NewTask
+from holdfast.server.wait_responses import StreamPosition
 from support.documents import REFERENCE, rows, sections
 from support.web import SECRET, Web
 

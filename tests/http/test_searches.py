@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.engine import Statement, enqueue, tasks
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.statement import only
-from holdfast.engine.tasks import FoundTasks
-from holdfast.http import bulk_steps, searches, turns
-from holdfast.http.api import tasks as api_tasks
-from holdfast.http.pages import page_search
+from holdfast._engine import Statement, enqueue, tasks
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.statement import only
+from holdfast._engine.tasks import FoundTasks
+from holdfast.server import bulk_steps, searches, turns
+from holdfast.server.api import tasks as api_tasks
+from holdfast.server.pages import page_search
 from support.visitor import Visitor
 from support.web import Web
 

@@ -14,13 +14,13 @@ import pytest
 from fastapi.responses import JSONResponse
 from structlog.testing import capture_logs
 
-from holdfast.engine import access, enqueue, queues
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import access, enqueue, queues
+from holdfast._engine.enqueue import NewTask
 from holdfast.errors import ConfigurationError
-from holdfast.http import create_app
-from holdfast.http.access import MAX_RECORDED
-from holdfast.http.security import SecurityMiddleware, TrustedProxies
-from holdfast.http.web_server import ListenAddress, bind, check_exposure, serves_this_machine_only
+from holdfast.server import create_app
+from holdfast.server.access import MAX_RECORDED
+from holdfast.server.security import SecurityMiddleware, TrustedProxies
+from holdfast.server.web_server import ListenAddress, bind, check_exposure, serves_this_machine_only
 from support.commands import run
 from support.database import Database
 from support.web import Web, serving

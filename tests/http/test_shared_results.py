@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.http.shared_results import SharedResults
+from holdfast.server.shared_results import SharedResults
 
 
 class Query:
@@ -47,7 +47,7 @@ def test_callers_at_the_same_time_share_one_query_and_one_that_leaves_does_not_e
 
 def test_a_result_is_used_until_it_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("holdfast.http.shared_results.time.monotonic", lambda: now)
+    monkeypatch.setattr("holdfast.server.shared_results.time.monotonic", lambda: now)
 
     async def test(shared: SharedResults, query: Query) -> None:
         nonlocal now

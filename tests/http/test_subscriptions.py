@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from holdfast.engine import Engine, events, health
-from holdfast.engine.events import Settlement
+from holdfast._engine import Engine, events, health
+from holdfast._engine.events import Settlement
 from support.visitor import Visitor
 from support.web import Web
 

@@ -8,9 +8,9 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from holdfast.engine import Engine, access, enqueue, leases, schedules, tasks, workers
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.schedules import NewSchedule
+from holdfast._engine import Engine, access, enqueue, leases, schedules, tasks, workers
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.schedules import NewSchedule
 from support.commands import fail
 from support.leases import ended, holding
 from support.web import Web

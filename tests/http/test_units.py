@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import httpx
 
-from holdfast.http.access import new_token
+from holdfast.server.access import new_token
 from support.database import Database
 from support.web import TRUST, serving
 

@@ -16,14 +16,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast import App
-from holdfast.client.wait_ticket import expiry, issue
-from holdfast.connections.session import DatabaseAddress
-from holdfast.engine import Engine, enqueue, leases, tasks
-from holdfast.engine.enqueue import NewTask
+from holdfast._connections.session import DatabaseAddress
+from holdfast._connections.wait_ticket import expiry, issue
+from holdfast._engine import Engine, enqueue, leases, tasks
+from holdfast._engine.enqueue import NewTask
 from holdfast.errors import ConfigurationError, InvalidArgument
-from holdfast.http import background
-from holdfast.http.role_pool import RolePool
-from holdfast.http.waiting import WaitRegistry, WatchedSubject
+from holdfast.server import background
+from holdfast.server.role_pool import RolePool
+from holdfast.server.waiting import WaitRegistry, WatchedSubject
 from holdfast.settings import Settings
 from support.database import Database, shards_of
 from support.leases import ended, holding

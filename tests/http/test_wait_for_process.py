@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from holdfast import App, comms
-from holdfast.client.wait_ticket import issue
+from holdfast import App, messages
+from holdfast._connections.wait_ticket import issue
 from holdfast.errors import TaskNotFound
 from holdfast.settings import Settings
 from support.comms import CHANNELS, Channel
@@ -54,7 +54,7 @@ def end(web: Web, send: int) -> None:
 
 
 def test_the_response_comes_when_the_process_ends(web: Web, app: App, send: int) -> None:
-    url = comms.find_email(send, app=app).wait_url()
+    url = messages.find_email(send, app=app).wait_url()
     assert urlsplit(url).path == f"/v1/processes/comms.send_email/{send}/wait"
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(web.client().get, f"{url}&timeout=60")
@@ -75,7 +75,7 @@ def test_the_response_comes_when_the_process_ends(web: Web, app: App, send: int)
 
 
 def test_after_the_timeout_the_response_has_the_next_url(web: Web, app: App, send: int) -> None:
-    answer = web.client().get(f"{comms.find_email(send, app=app).wait_url()}&timeout=0.01")
+    answer = web.client().get(f"{messages.find_email(send, app=app).wait_url()}&timeout=0.01")
     assert (answer.status_code, answer.json()["status"]) == (202, "scheduled")
     end(web, send)
     assert web.client().get(answer.json()["next"]).status_code == 200
@@ -117,7 +117,7 @@ def test_who_may_read_needs_no_ticket_and_others_do(web: Web, send: int, reader:
 
 def test_a_missing_process_is_not_found(web: Web, app: App, reader: httpx.Client) -> None:
     assert reader.get("/v1/processes/comms.send_email/999999/wait").json()["detail"] == (
-        "there is no comms.send_email 999999"
+        "there is no messages.send_email 999999"
     )
     assert reader.get("/v1/processes/Bad-Name/1/wait").status_code == 400
     with pytest.raises(TaskNotFound, match=r"there is no comms\.send_email 999999"):
@@ -125,7 +125,7 @@ def test_a_missing_process_is_not_found(web: Web, app: App, reader: httpx.Client
 
 
 def test_an_application_waits_for_a_process_and_cancels_it(web: Web, app: App, send: int) -> None:
-    mail = comms.find_email(send, app=app)
+    mail = messages.find_email(send, app=app)
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(mail.wait, 30)
         assert app.process("comms.send_email", send).status().status == "scheduled"
@@ -141,7 +141,7 @@ def test_many_pages_wait_for_their_mail_and_none_uses_a_slot(web: Web, app: App)
     conn = web.database.connect()
     with ThreadPoolExecutor(LOGINS) as pool, httpx.Client(timeout=90, limits=httpx.Limits()) as client:
         mails = [
-            comms.send_email(to=f"user{n}@example.com", subject="Your code", text="123456", app=app)
+            messages.send_email(to=f"user{n}@example.com", subject="Your code", text="123456", app=app)
             for n in range(LOGINS)
         ]
         waiting = [pool.submit(client.get, f"{mail.wait_url()}&timeout=60") for mail in mails]

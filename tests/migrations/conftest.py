@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from holdfast.postgres import EmbeddedServer, binaries
-from holdfast.schema import migrate
+from holdfast._install.postgres import EmbeddedServer, binaries
+from holdfast._install.schema import migrate
 from support.database import Database
 from support.releases import Release, version_1
 from support.server import disposable_server

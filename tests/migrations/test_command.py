@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.schema import SCHEMA_VERSION, script
+from holdfast._install.schema import SCHEMA_VERSION, script
 from support.database import Database
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context
-from holdfast.schema import SCHEMA_VERSION, migrate
+from holdfast._install.schema import SCHEMA_VERSION, migrate
 from support.database import Database
 from support.releases import Release
 from support.worker_thread import working

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.schema import SCHEMA_VERSION, Migration, install_test_clock, migrate, script
+from holdfast._install.schema import SCHEMA_VERSION, Migration, install_test_clock, migrate, script
 from support.clock import Clock
 from support.database import Database
 from support.engine import (

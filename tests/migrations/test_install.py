@@ -5,7 +5,7 @@ import psycopg
 import pytest
 
 from holdfast import __version__
-from holdfast.schema import SCHEMA_VERSION, Migration, Sources, migrate, plan, script
+from holdfast._install.schema import SCHEMA_VERSION, Migration, Sources, migrate, plan, script
 from support.database import Database
 from support.fingerprint import fingerprint
 from support.releases import Release

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from holdfast._install.schema import SCHEMA_VERSION, Migration, Sources, migrate
 from holdfast.errors import TryAgain
-from holdfast.schema import SCHEMA_VERSION, Migration, Sources, migrate
 from support.database import Database
 from support.fingerprint import fingerprint
 from support.releases import Release
@@ -127,7 +127,7 @@ def test_a_lock_that_is_never_had_is_given_up(
     release.write(
         f"migrations/{SCHEMA_VERSION + 1:04}_next.sql", "alter table queues.task add column extra text;"
     )
-    monkeypatch.setattr("holdfast.schema.migration._MAX_ATTEMPTS", 1)
+    monkeypatch.setattr("holdfast._install.schema.migration._MAX_ATTEMPTS", 1)
     holder = rf"session {reader.info.backend_pid} of login {reader.info.user} holds queues\.task"
     with pytest.raises(TryAgain, match=rf"a table is in use \({holder}\), 1 times\. Nothing was changed"):
         migrate(blank.dsn, sources=release.sources)
@@ -162,7 +162,7 @@ def test_a_migration_that_never_ends_is_given_up(blank: Database, monkeypatch: p
     other = blank.connect(autocommit=False)
     other.execute("set holdfast.owner = 'holdfast_owner'")
     other.execute(Sources().read("install/wait_for_others.sql").sql.encode())
-    monkeypatch.setattr("holdfast.schema.migration._MAX_ATTEMPTS", 1)
+    monkeypatch.setattr("holdfast._install.schema.migration._MAX_ATTEMPTS", 1)
     with pytest.raises(TryAgain, match=r"another migration of this database is running \(session \d+ of"):
         migrate(blank.dsn, force=True)
 

@@ -5,8 +5,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from holdfast._install.schema import SCHEMA_VERSION, migrate, plan
 from holdfast.errors import DatabaseUnavailable, MigrationRefused
-from holdfast.schema import SCHEMA_VERSION, migrate, plan
 from support.database import Database
 from support.fingerprint import fingerprint
 from support.releases import Release

@@ -7,8 +7,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from holdfast._install.schema import install_test_clock, migrate, plan, script
 from holdfast.errors import MigrationRefused
-from holdfast.schema import install_test_clock, migrate, plan, script
 from support.database import Database
 from support.fingerprint import fingerprint
 from support.releases import Release

@@ -10,9 +10,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from psycopg.types.json import Jsonb
 
+from holdfast._install.schema import SCHEMA_VERSION, Choice, Migration, Sources, migrate, plan, script
 from holdfast.errors import ConfigurationError, MigrationRefused
-from holdfast.schema import SCHEMA_VERSION, Choice, Migration, Sources, migrate, plan, script
-from holdfast.units import CORE, NAMES
+from holdfast.sql.optional_units import CORE, NAMES
 from support.database import Database
 from support.fingerprint import fingerprint
 from support.releases import Release, version_1

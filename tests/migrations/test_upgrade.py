@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast._install.schema import SCHEMA_VERSION, Migration, migrate, script
 from holdfast.errors import MigrationRefused
-from holdfast.schema import SCHEMA_VERSION, Migration, migrate, script
 from support.database import Database
 from support.fingerprint import fingerprint
 from support.releases import Release

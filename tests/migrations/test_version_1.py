@@ -3,7 +3,7 @@
 import json
 from uuid import UUID
 
-from holdfast.schema import install_test_clock, migrate
+from holdfast._install.schema import install_test_clock, migrate
 from support.clock import Clock
 from support.database import Database
 from support.engine import (

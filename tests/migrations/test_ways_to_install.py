@@ -20,7 +20,7 @@ from support.mail_server import MailServer, running
 APPLICATION = """
 from datetime import timedelta
 
-from holdfast import App, Context, comms
+from holdfast import App, Context, messages
 
 app = App(name="shop")
 
@@ -34,7 +34,7 @@ async def order(ctx: Context, order: int) -> str:
     found = await ctx.step(reserve, order)
     said = await ctx.wait("decision", str, timeout=timedelta(minutes=5))
     await app.aemit("order.decided", {"order": order}, f"order-{order}")
-    await comms.asend_email(to="ada@example.com", subject="Your order", text=said, app=app)
+    await messages.asend_email(to="ada@example.com", subject="Your order", text=said, app=app)
     return f"{found}, {said}"
 
 

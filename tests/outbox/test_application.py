@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast import App
-from holdfast.engine import Engine, events
+from holdfast._engine import Engine, events
+from holdfast._worker.duties import OutboxPruning
 from holdfast.errors import InvalidArgument
 from holdfast.events import ReceivedEvent, areceive, receive
-from holdfast.worker.duties import OutboxPruning
 from support.clock import Clock
 from support.database import Database
 from support.engine import value

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 
-from holdfast.engine.events import ClaimedEvent
+from holdfast._engine.events import ClaimedEvent
 from holdfast.errors import InvalidArgument, InvalidSignature
 from holdfast.events import parse, verify
 from holdfast.outbox.cloud_event import EncodedEvent, OutgoingEvent

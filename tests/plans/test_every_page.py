@@ -11,7 +11,7 @@ from benchmarks.page_addresses import Address, addresses, get_routes, urls_of
 from benchmarks.pages import Recorder, as_text, request
 
 from benchmarks import large_database
-from holdfast.http import create_app
+from holdfast.server import create_app
 from support.database import Database
 from support.effort import Meter
 from support.web import serving

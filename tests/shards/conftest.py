@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from holdfast import App
-from holdfast.engine import Engine
+from holdfast._engine import Engine
 from support.drain import drain
 from support.sharded import (
     FrontDatabase,

@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from holdfast import App
-from holdfast.engine import AsyncEngine, Engine, Statement, enqueue, leases, queues, schedules, tasks
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.schedules import NewSchedule
-from holdfast.engine.tasks import TaskFilter
+from holdfast._engine import AsyncEngine, Engine, Statement, enqueue, leases, queues, schedules, tasks
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.schedules import NewSchedule
+from holdfast._engine.tasks import TaskFilter
 from holdfast.errors import NotAllowed, TaskNotFound
 from support.leases import ended
 from support.sharded import FrontDatabase, lost, run_holdfast
@@ -79,7 +79,7 @@ def test_what_exists_once_is_on_the_first_shard(front: FrontDatabase) -> None:
 def test_a_result_is_waited_for_on_the_shard_without_polling(
     front: FrontDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.client.results.POLL_SECONDS", 3600.0)
+    monkeypatch.setattr("holdfast._connections.results.POLL_SECONDS", 3600.0)
     statements: list[str] = []
     run = AsyncEngine.run
 

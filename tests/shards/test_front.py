@@ -8,7 +8,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from holdfast import DatabaseUnavailable
-from holdfast.engine import (
+from holdfast._engine import (
     Engine,
     access,
     enqueue,
@@ -20,8 +20,8 @@ from holdfast.engine import (
     tasks,
     workers,
 )
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.tasks import TaskFilter
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.tasks import TaskFilter
 from holdfast.errors import MigrationRefused, NotAllowed, PartlyEnqueued, TaskNotFound
 from holdfast.shards.migration import migrate_shards
 from support.leases import ended

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from holdfast import App
+from holdfast._install.postgres import EmbeddedServer
 from holdfast.errors import NoAnswer
-from holdfast.executors.process_tree import family_of
-from holdfast.postgres import EmbeddedServer
+from holdfast.isolation.process_tree import family_of
 from holdfast.settings import Settings
 from support.shard_servers import shard_servers
 from support.sharded import run_holdfast

@@ -7,8 +7,8 @@ from uuid import UUID
 import httpx
 import pytest
 
-from holdfast.engine import Engine, access, enqueue
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, access, enqueue
+from holdfast._engine.enqueue import NewTask
 from support.engine import claim_one, end
 from support.sharded import FrontDatabase, lost
 from support.web import Web

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast.engine import Engine, enqueue, tasks
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue, tasks
+from holdfast._engine.enqueue import NewTask
+from holdfast._install.schema import Choice
 from holdfast.errors import DatabaseUnavailable, MigrationRefused
-from holdfast.schema import Choice
 from holdfast.shards.check import check_shards
 from holdfast.shards.migration import migrate_shards
 from support.database import Database

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from holdfast import App
-from holdfast.engine import Engine, enqueue, tasks
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue, tasks
+from holdfast._engine.enqueue import NewTask
 from holdfast.errors import InvalidArgument, PartlyEnqueued
 from support.sharded import COUNT, FrontDatabase
 

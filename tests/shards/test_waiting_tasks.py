@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from holdfast import App
-from holdfast.engine import Engine, enqueue
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue
+from holdfast._engine.enqueue import NewTask
 from holdfast.errors import InvalidArgument
 from support.command import HOLDFAST
 from support.engine import call, claim_one

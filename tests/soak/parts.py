@@ -19,10 +19,10 @@ from acceptance.ground import Ground
 from acceptance.outbox import Ear, Told
 from acceptance.trial import chance
 from acceptance.waiting import wait_for
-from holdfast.engine import Engine
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.events import emit
-from holdfast.engine.schedules import NewSchedule, declare_schedules
+from holdfast._engine import Engine
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.events import emit
+from holdfast._engine.schedules import NewSchedule, declare_schedules
 from support.comms import Channel, broken_sends
 from support.engine import Connection, rows
 from support.mail_server import MailServer

@@ -20,7 +20,7 @@ from acceptance.record import commit, machine, versions
 from acceptance.trial import SEED
 from acceptance.waiting import wait_for
 from acceptance.witness import Line
-from holdfast.schema import install_test_clock
+from holdfast._install.schema import install_test_clock
 from soak.drift import LOAD, Samples, compare, database_figures, latencies, process_figures
 from soak.parts import Dashboard, Events, Mail, Ticks, dashboard
 from soak.report import Report

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from holdfast.postgres import EmbeddedServer
+from holdfast._install.postgres import EmbeddedServer
 from support.attacks import CANARY
 from support.clock import Clock
 from support.comms import CHANNELS, Channel
@@ -85,7 +85,7 @@ def as_shipped(server: EmbeddedServer) -> str:
     name = "holdfast_as_shipped"
     with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
         admin.execute(f'create database "{name}"'.encode())
-    import_module("holdfast.schema").migrate(server.url(name))
+    import_module("holdfast._install.schema").migrate(server.url(name))
     return name
 
 

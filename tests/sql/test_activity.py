@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.activity import SECONDS
+from holdfast._engine.activity import SECONDS
 from support.clock import Clock
 from support.engine import Connection, answer, call, claim_one, enqueue, refused, rows, value
 

@@ -10,9 +10,9 @@ from uuid import UUID
 
 import pytest
 
-import holdfast.engine
-from holdfast.engine import Statement
-from holdfast.engine.statement import _cast_of
+import holdfast._engine
+from holdfast._engine import Statement
+from holdfast._engine.statement import _cast_of
 from support.engine import Connection
 
 SAMPLES: dict[str, Any] = {
@@ -33,9 +33,9 @@ SAMPLES: dict[str, Any] = {
 
 def declared_functions() -> Iterator[Callable[..., Statement[Any]]]:
     """All but those of fronts: this database is none."""
-    for module in pkgutil.iter_modules(holdfast.engine.__path__, "holdfast.engine."):
+    for module in pkgutil.iter_modules(holdfast._engine.__path__, "holdfast._engine."):
         for function in vars(import_module(module.name)).values():
-            is_own = getattr(function, "__module__", "") == module.name != "holdfast.engine.shards"
+            is_own = getattr(function, "__module__", "") == module.name != "holdfast._engine.shards"
             answer = getattr(function, "__annotations__", {}).get("return")
             if is_own and hasattr(function, "__wrapped__") and get_origin(answer) is Statement:
                 yield function

@@ -6,8 +6,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast._worker.handler import build_handler
 from holdfast.errors import InvalidHandler
-from holdfast.handler import build_handler
 from support.clock import Clock
 from support.database import Database
 from support.engine import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.words.explanation import explanation_words
+from holdfast._words.explanation import explanation_words
 from support import schedules
 from support.clock import NOON, Clock
 from support.database import Database

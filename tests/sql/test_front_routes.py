@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.schema import Sources
+from holdfast._install.schema import Sources
 from holdfast.shards.catalog import Catalog, Function, read_catalog, read_routes
 from support.engine import Connection, rows
 

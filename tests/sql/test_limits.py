@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.words.limits import cause
+from holdfast._words.limits import cause
 from support.clock import Clock
 from support.database import Database
 from support.engine import (

@@ -7,8 +7,8 @@ from itertools import count
 import psycopg
 import pytest
 
-from holdfast.postgres import EMBEDDED_VERSION, EmbeddedServer
-from holdfast.schema import migrate
+from holdfast._install.postgres import EMBEDDED_VERSION, EmbeddedServer
+from holdfast._install.schema import migrate
 from support.comms import CHANNELS
 from support.database import Database
 from support.engine import Connection, answer, call, claim_one, end, enqueue, value

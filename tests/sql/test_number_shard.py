@@ -3,8 +3,8 @@
 import psycopg
 import pytest
 
+from holdfast._install.schema import Sources, migrate
 from holdfast.errors import MigrationRefused
-from holdfast.schema import Sources, migrate
 from holdfast.shards.front import Shard
 from holdfast.shards.migration import number_shard
 from support.database import Database

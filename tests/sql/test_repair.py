@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.engine.health import health_line
+from holdfast._engine.health import health_line
 from support.clock import Clock
 from support.comms import Channel, run
 from support.database import Database

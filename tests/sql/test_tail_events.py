@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.postgres.installation import EMBEDDED_VERSION, binaries
-from holdfast.schema import migrate
+from holdfast._install.postgres.installation import EMBEDDED_VERSION, binaries
+from holdfast._install.schema import migrate
 from support.database import Database
 from support.engine import Connection, Row, call, enqueue, refused, rows, value
 from support.outbox import emit

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from typer.testing import CliRunner, Result
 
+from holdfast._engine import Engine, enqueue, leases
+from holdfast._engine.enqueue import NewTask
 from holdfast.cli import app
-from holdfast.engine import Engine, enqueue, leases
-from holdfast.engine.enqueue import NewTask
 from support.leases import ended
 
 Holdfast = Callable[..., Result]

@@ -6,12 +6,12 @@ from typing import Any
 
 import psycopg
 
+from holdfast._engine import Engine, leases
+from holdfast._engine.leases import Claimed
+from holdfast._serialization.text import RawJson
+from holdfast._worker.handler import Handler
 from holdfast.app import App
-from holdfast.engine import Engine, leases
-from holdfast.engine.leases import Claimed
-from holdfast.handler import Handler
 from holdfast.outcome import Cancel, Fail, Snooze
-from holdfast.serialization.text import RawJson
 from support.database import shards_of
 from support.leases import ended
 

@@ -187,7 +187,7 @@ def explain(conn: Connection, task_id: Any) -> str:
 
 def explanation(conn: Connection, task_id: Any) -> tuple[str, str | None]:
     """Why a task is not running, in words, and the errors beside it."""
-    from holdfast.words.explanation import explanation_words  # clients of the release before have none
+    from holdfast._words.explanation import explanation_words  # clients of the release before have none
 
     found = rows(conn, "select * from queues.explain(%s)", [task_id])
     errors = [row["error"] for row in found if row["error"] is not None]

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.schema import Sources
+from holdfast._install.schema import Sources
 from holdfast.shards.catalog import Function, Route, read_catalog
 from holdfast.shards.front_functions import function_statements, public_functions
 

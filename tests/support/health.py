@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
-from holdfast.engine.health import health_line
+from holdfast._engine.health import health_line
 from support.engine import Connection, Row, call
 from support.workshop import Workshop
 

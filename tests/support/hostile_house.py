@@ -6,7 +6,7 @@ from datetime import timedelta
 from urllib.parse import quote
 from uuid import UUID, uuid4
 
-from holdfast.engine import (
+from holdfast._engine import (
     Engine,
     access,
     enqueue,
@@ -19,10 +19,10 @@ from holdfast.engine import (
     tasks,
     workers,
 )
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.events import Settlement
-from holdfast.engine.schedules import NewSchedule
-from holdfast.http.access import hash_of, new_token
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.events import Settlement
+from holdfast._engine.schedules import NewSchedule
+from holdfast.server.access import hash_of, new_token
 from support.leases import ended, holding
 
 SPACES = r"\s\x00-\x20\x7f-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff"

@@ -4,8 +4,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from holdfast.engine.leases import Claimed, ResultStatus, held_json, result_json
-from holdfast.serialization.text import report_json
+from holdfast._engine.leases import Claimed, ResultStatus, held_json, result_json
+from holdfast._serialization.text import report_json
 
 
 def holding(task_id: UUID | str, token: int, started_at: datetime | None = None, progress: Any = None) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.worker import executors
+from holdfast._worker import executors
 from support.business import ask, make_application, make_function
 from support.post_office import PostOffice
 from support.workshop import Workshop

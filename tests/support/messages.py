@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from holdfast.comms.provider import Email, Sms
+from holdfast.messages.provider import Email, Sms
 
 EMAIL = Email(
     to="ada@example.org",

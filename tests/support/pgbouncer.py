@@ -12,7 +12,7 @@ from time import monotonic
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast.postgres.account import account_for
+from holdfast._install.postgres.account import account_for
 from support.database import Database
 from support.programs import needed
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from holdfast.comms.provider import Email, Sent, Sms
+from holdfast.messages.provider import Email, Sent, Sms
 
 Reply = BaseException | Callable[[], Any] | None
 

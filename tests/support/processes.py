@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.executors.spawner import MARK
+from holdfast.isolation.spawner import MARK
 
 
 def processes() -> Iterator[tuple[int, int, str]]:

@@ -5,7 +5,7 @@ import shutil
 import tarfile
 from pathlib import Path
 
-from holdfast.schema import Sources
+from holdfast._install.schema import Sources
 
 # It had no units: everything was core.
 _ALL_IN_CORE = """

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from holdfast import App, Context, Linear
-from holdfast.engine import (
+from holdfast._engine import (
     Engine,
     activity,
     enqueue,
@@ -25,10 +25,10 @@ from holdfast.engine import (
     schedules,
     workers,
 )
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.schedules import Decision, NewSchedule
-from holdfast.recurrence import recurrence_of
-from holdfast.worker.activity import Counted
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.schedules import Decision, NewSchedule
+from holdfast._worker.activity import Counted
+from holdfast._worker.recurrence import recurrence_of
 from support.clock import Clock
 from support.leases import ended, holding
 from support.worker_thread import working

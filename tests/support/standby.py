@@ -6,8 +6,8 @@ from subprocess import run
 
 import psycopg
 
-from holdfast.postgres import EmbeddedServer, binaries
-from holdfast.postgres.account import account_for
+from holdfast._install.postgres import EmbeddedServer, binaries
+from holdfast._install.postgres.account import account_for
 
 COPY = "-R -X stream -c fast"
 """The options of pg_basebackup, as on the page about scaling out."""

@@ -6,11 +6,11 @@ from typing import Any, Self
 
 import structlog
 
-from holdfast.engine import Engine, leases
-from holdfast.executors.attempt import DatabaseClock, Reporter
+from holdfast._engine import Engine, leases
+from holdfast._worker.attempt import DatabaseClock, Reporter
+from holdfast._worker.executors import database_executors
+from holdfast._worker.jobs import Job
 from holdfast.settings import Settings
-from holdfast.worker.executors import database_executors
-from holdfast.worker.jobs import Job
 from support.database import Database
 
 WORKER_ID = "stepper"

@@ -16,12 +16,12 @@ from fastapi import FastAPI
 from psycopg.conninfo import make_conninfo
 
 from holdfast import App
-from holdfast.engine import Engine, access
-from holdfast.http import create_app
-from holdfast.http.access import hash_of, new_token
-from holdfast.http.security import LOCAL_HOSTS
-from holdfast.http.site import Site
-from holdfast.http.web_server import HttpServer, ListenAddress, address_of, bind, make_server
+from holdfast._engine import Engine, access
+from holdfast.server import create_app
+from holdfast.server.access import hash_of, new_token
+from holdfast.server.security import LOCAL_HOSTS
+from holdfast.server.site import Site
+from holdfast.server.web_server import HttpServer, ListenAddress, address_of, bind, make_server
 from holdfast.settings import Settings
 from support.database import Database
 

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from holdfast._worker.worker import Worker
 from holdfast.app import App
 from holdfast.settings import Settings
-from holdfast.worker import Worker
 
 
 @contextmanager

@@ -10,10 +10,10 @@ import psycopg
 from psycopg.rows import dict_row
 
 from holdfast import App
-from holdfast.engine.tasks import ENDED
+from holdfast._engine.tasks import ENDED
+from holdfast._worker.worker import Worker
 from holdfast.handle import Handle
 from holdfast.settings import Settings
-from holdfast.worker import Worker
 from support.database import Database
 
 PATIENCE_SECONDS = 60.0

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import App
-from holdfast.engine import Engine, health
+from holdfast._engine import Engine, health
 from holdfast.errors import InvalidArgument
 from holdfast.testing import Sandbox
 

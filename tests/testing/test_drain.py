@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import App, Cancel, Fail, NoRetry, Snooze, SyncContext
-from holdfast.engine import Engine, enqueue, leases, queues, tasks
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue, leases, queues, tasks
+from holdfast._engine.enqueue import NewTask
 from holdfast.errors import InvalidArgument
 from holdfast.testing import DrainLimitReached, Sandbox
 from support.clock import NOON

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import App, Context, Linear, NoRetry, SyncContext
-from holdfast.engine import Engine, tasks
+from holdfast._engine import Engine, tasks
 from holdfast.testing import Sandbox
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import App, Linear
-from holdfast.engine import Engine, enqueue
-from holdfast.engine.enqueue import NewTask
+from holdfast._engine import Engine, enqueue
+from holdfast._engine.enqueue import NewTask
 from holdfast.errors import InvalidArgument
 from holdfast.testing import Sandbox
 

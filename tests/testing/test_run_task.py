@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import App, Cancel, Context, Fail, Snooze, SyncContext
+from holdfast._worker.handler import build_handler
 from holdfast.errors import InvalidArgument, ResultError
-from holdfast.handler import build_handler
 from holdfast.testing import Sandbox
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast import App, Context, SyncContext
-from holdfast.workflows.changes import changes_in
+from holdfast._workflows.changes import changes_in
 
 RELEASE = "2026-11"
 

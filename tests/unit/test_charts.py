@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.engine.activity import TypeActivity
-from holdfast.http.pages.charts import Chart, Series, chart
-from holdfast.http.pages.render import count, rate
-from holdfast.words.units import span
+from holdfast._engine.activity import TypeActivity
+from holdfast._words.units import span
+from holdfast.server.pages.charts import Chart, Series, chart
+from holdfast.server.pages.render import count, rate
 
 NOW = datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

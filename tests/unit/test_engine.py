@@ -10,10 +10,10 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from holdfast.engine import AsyncEngine, Engine, Statement, enqueue, health, leases, queues, tasks, workers
-from holdfast.engine.enqueue import Enqueued, NewTask
-from holdfast.engine.leases import Claimed, Swept
-from holdfast.engine.tasks import FoundTasks, TaskFilter, TaskId
+from holdfast._engine import AsyncEngine, Engine, Statement, enqueue, health, leases, queues, tasks, workers
+from holdfast._engine.enqueue import Enqueued, NewTask
+from holdfast._engine.leases import Claimed, Swept
+from holdfast._engine.tasks import FoundTasks, TaskFilter, TaskId
 from holdfast.errors import IllegalMove, KeyConflict, TaskNotFound, TooLarge
 from support.database import Database
 from support.leases import ended, holding

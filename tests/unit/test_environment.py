@@ -8,8 +8,8 @@ import pydantic
 import pytest
 import typing_extensions
 
-from holdfast.executors.origin import Origin
-from holdfast.worker.registration import describe_environment
+from holdfast._worker.origin import Origin
+from holdfast._worker.registration import describe_environment
 
 
 @pytest.mark.parametrize("installed", [pydantic, typing_extensions], ids=["a package", "a single file"])

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import errors
-from holdfast.engine import Engine, health, queues
+from holdfast._engine import Engine, health, queues
 from holdfast.errors import BY_SQLSTATE, HoldfastError, translate
 from support.database import Database
 

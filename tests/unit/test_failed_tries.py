@@ -1,6 +1,6 @@
 """What a child process tells of a failed try: names end in the log, and in labels that stay in memory."""
 
-from holdfast.executors.child_messages import FAILED_TRY, MAX_SHOWN, MessageLimits, decode, encode
+from holdfast.isolation.child_messages import FAILED_TRY, MAX_SHOWN, MessageLimits, decode, encode
 
 LONG = "x" * 15_000
 

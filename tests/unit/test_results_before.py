@@ -2,9 +2,9 @@
 
 import pytest
 
+from holdfast._workflows.children import Children
+from holdfast._workflows.joins import results_before
 from holdfast.errors import StepShapeChanged
-from holdfast.workflows.children import Children
-from holdfast.workflows.joins import results_before
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from holdfast._workflows.drivers import Driver
+from holdfast._workflows.memory import RunState, StepMemo
+from holdfast._workflows.operations import Call, Delay, Pause, Plain, Start, Work
+from holdfast._workflows.run import Run
+from holdfast._workflows.step import check_not_inside
 from holdfast.errors import RunTooLong, StepFailed
 from holdfast.retry import Linear
-from holdfast.workflows.drivers import Driver
-from holdfast.workflows.memory import RunState, StepMemo
-from holdfast.workflows.operations import Call, Delay, Pause, Plain, Start, Work
-from holdfast.workflows.run import Run
-from holdfast.workflows.step import check_not_inside
 
 LIMITS = {"max_steps": 3, "max_memo_bytes": 1000, "max_result_bytes": 1000}
 OPTIONS: dict[str, Any] = {"key": None, "retry": None, "timeout": None, "lazy": False, "adapt": None}

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast.workflows.memory import FailedStep, Memory, RunState, StepMemo
+from holdfast._workflows.memory import FailedStep, Memory, RunState, StepMemo
 
 
 def _memory(*signals: int) -> Memory:

@@ -4,8 +4,8 @@ from traceback import format_exception
 
 import pytest
 
+from holdfast._install.schema import migrate
 from holdfast.errors import ConfigurationError
-from holdfast.schema import migrate
 from holdfast.settings import Settings, variable_of
 from holdfast.settings.values import parse_duration
 

@@ -8,12 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.engine import AsyncEngine, Engine, Statement, enqueue, leases, tasks, workers
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.leases import Claimed
-from holdfast.engine.tasks import TaskFilter, TaskStatus
+from holdfast._engine import AsyncEngine, Engine, Statement, enqueue, leases, tasks, workers
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.leases import Claimed
+from holdfast._engine.tasks import TaskFilter, TaskStatus
+from holdfast._serialization.text import RawJson, load_json, report_json
 from holdfast.errors import InvalidArgument, NotPortable
-from holdfast.serialization.text import RawJson, load_json, report_json
 from support.leases import ended, holding
 
 TASK_ID = UUID("01990000-0000-7000-8000-000000000001")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.workflows.step import StepNames
+from holdfast._workflows.step import StepNames
 
 
 @pytest.mark.parametrize(

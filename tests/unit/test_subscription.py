@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from holdfast import App
-from holdfast.comms import send_email
+from holdfast._worker.subscription import describe, queue_of, subscribed, unserved
+from holdfast.messages import send_email
 from holdfast.settings import Settings
-from holdfast.worker.subscription import describe, queue_of, subscribed, unserved
 
 
 def application(*types: str, **options: Any) -> App:

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from holdfast.errors import NotPortable
-from holdfast.serialization.text import (
+from holdfast._serialization.text import (
     has_escaped_nul,
     is_nested_deeper,
     require_storable,
@@ -14,6 +13,7 @@ from holdfast.serialization.text import (
     storable_value,
     visible,
 )
+from holdfast.errors import NotPortable
 
 
 @pytest.mark.parametrize(

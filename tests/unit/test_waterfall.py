@@ -5,8 +5,8 @@ from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
-from holdfast.engine.steps import TimelineEntry
-from holdfast.http.pages.waterfall import MAX_ROWS, Scale, Waterfall, waterfall
+from holdfast._engine.steps import TimelineEntry
+from holdfast.server.pages.waterfall import MAX_ROWS, Scale, Waterfall, waterfall
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.words.explanation import EXPLANATION, explanation_words
-from holdfast.words.health import HEALTH, health_words
-from holdfast.words.template import Words, fill, put
+from holdfast._words.explanation import EXPLANATION, explanation_words
+from holdfast._words.health import HEALTH, health_words
+from holdfast._words.template import Words, fill, put
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from holdfast.executors import process_tree
+from holdfast.isolation import process_tree
 from holdfast.settings import Settings, variable_of
 from support import hostile
 from support.database import Database

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import Cancel, Context, NoRetry, SyncContext
+from holdfast._workflows.calls import AwaitedCall, Calls, CallSite
 from holdfast.handle import handle_of
-from holdfast.workflows.calls import AwaitedCall, Calls, CallSite
 from support import hostile
 from support.workshop import Workshop
 

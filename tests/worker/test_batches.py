@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import App, Cancel, Fail, Linear, Retry, Snooze, SyncContext
+from holdfast._worker.handler import build_handler
 from holdfast.errors import InvalidHandler
-from holdfast.handler import build_handler
 from holdfast.middleware import Call
 from holdfast.testing import Sandbox
 from support.workshop import Workshop

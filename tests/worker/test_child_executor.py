@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.executors import process_tree
+from holdfast.isolation import process_tree
 from support import hostile
 from support.command import holdfast
 from support.documents import ROOT

@@ -56,7 +56,7 @@ def _python_for_others() -> str | None:
     """A Python that another account can run with our packages: this one, or that of the process_tree."""
     if os.geteuid() != 0:
         return None
-    check = f"import sys, holdfast.worker; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
+    check = f"import sys, holdfast._worker.worker; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
     for python in (sys.executable, "/usr/bin/python3"):
         try:
             command, environment = [python, "-c", check], {"PYTHONPATH": _packages()}

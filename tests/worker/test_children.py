@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from holdfast import Context, NoRetry, SyncContext
+from holdfast._worker.settling import JoinLooker
 from holdfast.errors import TaskFailed
-from holdfast.worker.settling import JoinLooker
 from support.workshop import Workshop
 
 
@@ -45,7 +45,7 @@ async def test_map_returns_the_results_in_the_order_of_the_items(shop: Workshop,
 async def test_a_worker_that_suspends_a_join_looks_at_the_ends_that_follow(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.settling.NO_JOINS_SECONDS", 3600)
+    monkeypatch.setattr("holdfast._worker.settling.NO_JOINS_SECONDS", 3600)
     looked: list[str] = []
     look_at = JoinLooker._look_at
 

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from holdfast.connections.listener import WakeupListener
-from holdfast.engine.leases import Rest
-from holdfast.worker.claiming import Claimer, Cursor
-from holdfast.worker.jobs import Demand, Job
+from holdfast._connections.listener import WakeupListener
+from holdfast._engine.leases import Rest
+from holdfast._worker.claiming import Claimer, Cursor
+from holdfast._worker.jobs import Demand, Job
 from support.leases import claimed
 from support.wire import Wire
 from support.workshop import Workshop
@@ -56,7 +56,7 @@ async def test_a_worker_waits_for_the_next_task_to_be_due(shop: Workshop) -> Non
 async def test_a_task_that_is_due_before_an_idle_worker_would_look_starts_on_time(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.claiming.LOOK_AGAIN_SECONDS", 3600)
+    monkeypatch.setattr("holdfast._worker.claiming.LOOK_AGAIN_SECONDS", 3600)
     shop.task("work.echo")(_echo)
     async with shop.working(poll_interval="1h"):
         await shop.until("select from queues.worker where idle")
@@ -189,7 +189,7 @@ async def test_a_worker_that_its_heartbeat_registered_again_says_that_it_is_idle
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Otherwise the claim loop may notice it first.
-    monkeypatch.setattr("holdfast.worker.claiming.LOOK_AGAIN_SECONDS", 3600)
+    monkeypatch.setattr("holdfast._worker.claiming.LOOK_AGAIN_SECONDS", 3600)
     shop.task("work.echo")(_echo)
     async with shop.working(poll_interval="1h", heartbeat="100ms", lease="1s") as worker:
         await shop.sees(lambda: worker._parts.claimer.idle and worker._parts.heartbeat._rested_at > 0)
@@ -537,7 +537,7 @@ def _job() -> Job:
 class _Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("holdfast.worker.claiming.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("holdfast._worker.claiming.time.monotonic", lambda: self.now)
 
     def advance(self, seconds: float) -> None:
         self.now += seconds

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import Engine, enqueue, tasks
-from holdfast.engine.enqueue import NewTask
-from holdfast.logs import worker_log
-from holdfast.worker import duties
-from holdfast.worker.chores import Chores
-from holdfast.worker.duties import ProcessRepair, Retention
+from holdfast._engine import Engine, enqueue, tasks
+from holdfast._engine.enqueue import NewTask
+from holdfast._telemetry.logs import worker_log
+from holdfast._worker import duties
+from holdfast._worker.chores import Chores
+from holdfast._worker.duties import ProcessRepair, Retention
 from support.clock import Clock
 from support.comms import CHANNELS, Channel
 from support.database import Database

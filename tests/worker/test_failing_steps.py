@@ -8,10 +8,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from holdfast import Context, Linear, NoRetry, SyncContext
-from holdfast.engine import Engine, error_groups, health, tasks
-from holdfast.engine.tasks import TaskFilter
+from holdfast._engine import Engine, error_groups, health, tasks
+from holdfast._engine.tasks import TaskFilter
+from holdfast._worker.metrics import MAX_STEPS, Collector, Metrics
 from holdfast.handle import Handle
-from holdfast.worker.metrics import MAX_STEPS, Collector, Metrics
 from support.commands import run
 from support.web import serving
 from support.workshop import Workshop

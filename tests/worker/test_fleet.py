@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import structlog
 
-from holdfast.worker.fleet import Supervisor, single_worker_command
+from holdfast._worker.fleet import Supervisor, single_worker_command
 from support.command import holdfast
 from support.workshop import Line, Workshop
 
@@ -98,7 +98,7 @@ async def test_a_worker_that_died_is_started_again(yard: Yard) -> None:
 
 
 async def test_a_crash_loop_is_told_and_slowed_down(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.worker.fleet.MAX_PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr("holdfast._worker.fleet.MAX_PAUSE_SECONDS", 0.5)
     supervisor, running = yard.supervise('tell(b"READY=1"); sys.exit(9)')
     await yard.logged("worker_died", times=3)
     lines = yard.lines("worker_died")
@@ -141,7 +141,7 @@ async def test_the_second_signal_ends_them_at_once(yard: Yard) -> None:
 
 
 async def test_what_does_not_end_in_time_is_killed(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.worker.fleet.STOP_MARGIN_SECONDS", 0.1)
+    monkeypatch.setattr("holdfast._worker.fleet.STOP_MARGIN_SECONDS", 0.1)
     script = 'signal.signal(signal.SIGTERM, signal.SIG_IGN); tell(b"READY=1")\nwhile True: signal.pause()'
     supervisor, running = yard.supervise(script, grace=0.1)
     await ready(supervisor, 1)

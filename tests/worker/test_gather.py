@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 from holdfast import Context
-from holdfast.workflows.drivers import LINGER_SECONDS
+from holdfast._workflows.drivers import LINGER_SECONDS
 from support.workshop import Workshop
 
 STEPS = 50

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.workflows.ends import Stopped
+from holdfast._workflows.ends import Stopped
 from support.proxy import Proxy
 from support.workshop import Row, Workshop
 

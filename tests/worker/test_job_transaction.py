@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from holdfast import Context, NoRetry, SyncContext
-from holdfast.executors.transactions import JobTransaction
+from holdfast._worker.transactions import JobTransaction
 from support.workshop import Workshop
 
 KINDS = pytest.mark.parametrize("kind", ["async", "sync", "sync behind middleware"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Linear, NoRetry, SyncContext
-from holdfast.engine import steps
+from holdfast._engine import steps
 from holdfast.errors import QuotaExceeded
 from support.command import holdfast
 from support.engine import change_setting
@@ -272,7 +272,7 @@ async def test_a_worker_that_dies_of_a_run_counts_an_attempt(
     def no_memory(*_: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("holdfast.worker.reading.ResultPages", no_memory)
+    monkeypatch.setattr("holdfast._worker.reading.ResultPages", no_memory)
     handle = await sick.aenqueue()
     worker = shop.worker(lease="1s", heartbeat="0.5s")
     with pytest.raises(MemoryError):

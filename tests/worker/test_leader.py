@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.connections.outage import Outage
-from holdfast.engine import Statement, health, workers
-from holdfast.engine.health import HealthLine, health_line
-from holdfast.engine.leases import FleetState
+from holdfast._connections.outage import Outage
+from holdfast._engine import Statement, health, workers
+from holdfast._engine.health import HealthLine, health_line
+from holdfast._engine.leases import FleetState
+from holdfast._telemetry.logs import worker_log
+from holdfast._worker.duties import UnservedQueues
+from holdfast._worker.leader import MARGIN, Candidate, Execute, Leader
 from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidArgument, TryAgain
-from holdfast.logs import worker_log
-from holdfast.worker.duties import UnservedQueues
-from holdfast.worker.leader import MARGIN, Candidate, Execute, Leader
 from support.database import Database
 from support.proxy import Proxy
 from support.workshop import Workshop
@@ -217,7 +217,7 @@ def test_duties_are_done_at_once_and_then_at_their_interval(db: Database) -> Non
 
 
 def test_a_new_leader_begins_with_what_is_urgent(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.worker.leader.CLEANING_AFTER_SECONDS", 0.2)
+    monkeypatch.setattr("holdfast._worker.leader.CLEANING_AFTER_SECONDS", 0.2)
     order: list[str] = []
     cleaning = Chore("cleaning", lambda _: order.append("cleaning"), interval=60)
     urgent = Chore("urgent", lambda _: order.append("urgent"), interval=0.01)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast import NoRetry
-from holdfast.executors.attempt import HandlerTimeout
-from holdfast.worker import watchdog
-from holdfast.worker.watchdog import WatchedHandler
-from holdfast.workflows.ends import Stopped
+from holdfast._worker import watchdog
+from holdfast._worker.attempt import HandlerTimeout
+from holdfast._worker.watchdog import WatchedHandler
+from holdfast._workflows.ends import Stopped
 from support.workshop import Workshop
 
 

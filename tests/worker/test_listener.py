@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from holdfast.connections import session
-from holdfast.connections.listener import AsyncConnection, Listener
-from holdfast.worker import Worker
+from holdfast._connections import session
+from holdfast._connections.listener import AsyncConnection, Listener
+from holdfast._worker.worker import Worker
 from support.proxy import Proxy
 from support.workshop import Workshop
 
@@ -60,8 +60,8 @@ async def test_where_notifications_do_not_come_through_work_is_found_by_polling(
 async def test_a_listener_that_nobody_answers_is_replaced(
     shop: Workshop, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.connections.listener.PROBE_SECONDS", 0.05)
-    monkeypatch.setattr("holdfast.connections.listener.REPLY_SECONDS", 0.5)
+    monkeypatch.setattr("holdfast._connections.listener.PROBE_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast._connections.listener.REPLY_SECONDS", 0.5)
     async with shop.working(proxy.dsn, poll_interval="1h") as worker:
         listener = worker._parts.listener
         await shop.sees(lambda: listener.listening)
@@ -76,7 +76,7 @@ async def test_a_listener_that_nobody_answers_is_replaced(
 async def test_a_listener_that_is_asked_for_a_sign_of_life_still_wakes_the_worker(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.connections.listener.PROBE_SECONDS", 0.02)
+    monkeypatch.setattr("holdfast._connections.listener.PROBE_SECONDS", 0.02)
     async with shop.working(poll_interval="1h") as worker:
         await shop.until("select from queues.worker where idle")
         probes = await _count_probes(shop, worker)
@@ -101,7 +101,7 @@ async def _count_probes(shop: Workshop, worker: Worker) -> int:
 async def test_the_wake_up_of_another_queue_wakes_nobody(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.claiming.LOOK_AGAIN_SECONDS", 3600)
+    monkeypatch.setattr("holdfast._worker.claiming.LOOK_AGAIN_SECONDS", 3600)
     async with shop.working(poll_interval="1h") as worker:
         await shop.until("select from queues.worker where idle")
         claims = await resting(worker)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import structlog
 
-from holdfast.current_job import current_job
-from holdfast.logs import configure, is_verbose, worker_log
-from holdfast.worker.jobs import Job
+from holdfast._telemetry.current_job import current_job
+from holdfast._telemetry.logs import configure, is_verbose, worker_log
+from holdfast._worker.jobs import Job
 from support.leases import claimed
 from support.workshop import Workshop
 

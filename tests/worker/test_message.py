@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.comms.provider import Email, SendFailed
+from holdfast.messages.provider import Email, SendFailed
 from support.business import ask, entries, make_function
 from support.message_tasks import MESSAGE, handled, send
 from support.post_office import PostOffice

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.comms.provider import SendFailed
+from holdfast.messages.provider import SendFailed
 from support.business import entries, make_function
 from support.message_tasks import PREPARES, RECORDS, handled, send
 from support.post_office import PostOffice
@@ -72,7 +72,7 @@ class TestRecording:
     async def test_a_handler_that_stays_broken_is_called_by_the_next_attempt_with_what_was_known(
         self, shop: Workshop, post_office: PostOffice, monkeypatch: pytest.MonkeyPatch, reply: Any
     ) -> None:
-        monkeypatch.setattr("holdfast.executors.message.PAUSES_SECONDS", (0.01,))
+        monkeypatch.setattr("holdfast.messages.message_executor.PAUSES_SECONDS", (0.01,))
         post_office.replies.append(reply)
         for function in ("sent", "failed"):
             make_function(shop.conn, function, "raise exception 'broken';")

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.comms.provider import SendFailed
+from holdfast._worker import executors
 from holdfast.errors import ConfigurationError
-from holdfast.worker import executors
+from holdfast.messages.provider import SendFailed
 from support.message_tasks import MESSAGE, handled, send
 from support.post_office import PostOffice
 from support.workshop import Workshop

@@ -8,8 +8,8 @@ import urllib.request
 import pytest
 
 from holdfast import Linear, NoRetry, Snooze
+from holdfast._worker.metrics import MAX_COUNTED, OTHERS, Histogram, Metrics, serve
 from holdfast.errors import ConfigurationError
-from holdfast.worker.metrics import MAX_COUNTED, OTHERS, Histogram, Metrics, serve
 from support.workshop import Workshop
 
 

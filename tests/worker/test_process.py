@@ -18,7 +18,7 @@ from support.workshop import Workshop
 APPLICATION = """
 import asyncio, logging, os, sys, time
 from holdfast import App, NoRetry
-from holdfast.worker import watchdog, worker_process
+from holdfast._worker import watchdog, worker_process
 
 watchdog.STUCK_SECONDS = 0.5
 worker_process.AT_ONCE_SECONDS = 3.0

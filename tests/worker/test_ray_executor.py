@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast._worker import startup
+from holdfast._worker.handler import build_handler
 from holdfast.errors import ConfigurationError, InvalidHandler
-from holdfast.handler import build_handler
 from holdfast.settings import Settings
-from holdfast.worker import startup
 from support import on_ray
 from support.workshop import Workshop
 

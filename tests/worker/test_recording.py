@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from holdfast import Context
-from holdfast.connections.worker_connection import WorkerConnection
+from holdfast._connections.worker_connection import WorkerConnection
+from holdfast._worker.recording import MAX_FAILURES
 from holdfast.errors import TryAgain
-from holdfast.worker.recording import MAX_FAILURES
 from support.health import nothing_troubled, troubled
 from support.workshop import Workshop
 

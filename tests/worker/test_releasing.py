@@ -7,12 +7,12 @@ from typing import Any
 
 import structlog
 
-from holdfast.engine import Statement
-from holdfast.executors.attempt import AttemptEnd
-from holdfast.worker.jobs import Job
-from holdfast.worker.metrics import Metrics
-from holdfast.worker.releasing import Releaser
-from holdfast.worker.unhandled import UnhandledTasks
+from holdfast._engine import Statement
+from holdfast._worker.attempt import AttemptEnd
+from holdfast._worker.jobs import Job
+from holdfast._worker.metrics import Metrics
+from holdfast._worker.releasing import Releaser
+from holdfast._worker.unhandled import UnhandledTasks
 from support.leases import claimed
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast import App, Cancel, Context, Fail, Linear, NoRetry, Retry, Snooze
+from holdfast._worker.attempts import ThreadPool
+from holdfast._worker.heartbeat import Heartbeat
+from holdfast._worker.jobs import Job
+from holdfast._worker.worker import Worker
 from holdfast.errors import ResultError
-from holdfast.worker import Worker
-from holdfast.worker.attempts import ThreadPool
-from holdfast.worker.heartbeat import Heartbeat
-from holdfast.worker.jobs import Job
 from support.health import line
 from support.leases import claimed
 from support.outbox import subscribe
@@ -466,7 +466,7 @@ async def test_nothing_is_held_when_all_has_ended(shop: Workshop) -> None:
 async def test_the_event_loop_reads_its_connections_between_many_handlers(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.running.STARTS_AT_ONCE", 3)
+    monkeypatch.setattr("holdfast._worker.running.STARTS_AT_ONCE", 3)
     turn = 0
     turns: list[int] = []
 
@@ -494,7 +494,7 @@ async def test_nothing_is_claimed_while_too_many_reports_wait(
     async def note() -> None:
         pass
 
-    monkeypatch.setattr("holdfast.worker.jobs.MAX_UNREPORTED", 10)
+    monkeypatch.setattr("holdfast._worker.jobs.MAX_UNREPORTED", 10)
     async with shop.working(worker_concurrency=5) as worker:
         handles = await note.aenqueue_many([{}] * 200)
         await shop.ended(*handles)

@@ -8,13 +8,13 @@ from uuid import UUID
 import pytest
 
 from holdfast import App
-from holdfast.engine import Engine, Statement, schedules
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.schedules import NewSchedule
-from holdfast.engine.tasks import task_status
+from holdfast._engine import Engine, Statement, schedules
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.schedules import NewSchedule
+from holdfast._engine.tasks import task_status
+from holdfast._telemetry.logs import worker_log
+from holdfast._worker.scheduling import BATCH, FireSchedules, PruneFirings
 from holdfast.errors import InvalidHandler
-from holdfast.logs import worker_log
-from holdfast.worker.scheduling import BATCH, FireSchedules, PruneFirings
 from support.clock import Clock
 from support.database import Database
 from support.engine import value

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import structlog
 
-from holdfast.engine import Statement
+from holdfast._engine import Statement
+from holdfast._worker.jobs import Job
+from holdfast._worker.metrics import Metrics
+from holdfast._worker.settling import MAX_AT_ONCE, MAX_CHARACTERS, Settler
 from holdfast.errors import DatabaseUnavailable, InvalidArgument
-from holdfast.worker.jobs import Job
-from holdfast.worker.metrics import Metrics
-from holdfast.worker.settling import MAX_AT_ONCE, MAX_CHARACTERS, Settler
 from support.leases import claimed
 from support.proxy import Proxy
 from support.workshop import Workshop
@@ -86,7 +86,7 @@ async def test_a_task_that_another_session_has_locked_does_not_delay_others(
         await gate.wait()
         return "kept"
 
-    monkeypatch.setattr("holdfast.worker.settling.ASIDE_SECONDS", 0.1)
+    monkeypatch.setattr("holdfast._worker.settling.ASIDE_SECONDS", 0.1)
     other = shop.db.connect(autocommit=False)
     async with shop.working(lease="1m", heartbeat="20s") as worker:
         locked, *others = await echo.aenqueue_many([{}] * 5)
@@ -151,7 +151,7 @@ async def test_an_error_of_the_server_while_a_result_is_stored_fails_no_task(
 async def test_a_result_that_the_server_cannot_store_delays_no_other_and_has_its_task_run_again(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.settling.STORE_SECONDS", 0.2)
+    monkeypatch.setattr("holdfast._worker.settling.STORE_SECONDS", 0.2)
 
     @shop.task("work.echo", max_attempts=2)
     async def echo(text: str) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import SyncContext
-from holdfast.worker import Worker
-from holdfast.worker.jobs import Demand
+from holdfast._worker.jobs import Demand
+from holdfast._worker.worker import Worker
 from support.proxy import Proxy
 from support.wire import Wire
 from support.workshop import Workshop
@@ -267,7 +267,7 @@ async def test_what_the_server_fails_to_give_back_once_uses_up_no_attempt(
 
     asked = iter([4])
     monkeypatch.setattr(Demand, "wanted", lambda *_: next(asked, 0))
-    monkeypatch.setattr("holdfast.worker.jobs.SHARE_OF_LEASE", 0.9)  # only the stop gives them back
+    monkeypatch.setattr("holdfast._worker.jobs.SHARE_OF_LEASE", 0.9)  # only the stop gives them back
     shop.conn.execute("create sequence public.released; grant all on sequence public.released to public")
     shop.conn.execute(
         "create function public.fail_once() returns trigger language plpgsql as $$ begin"

@@ -16,7 +16,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from holdfast import App, Context, Exponential, Retry, SyncContext, TaskFailed, tracing
+from holdfast import App, Context, Exponential, Retry, SyncContext, TaskFailed
+from holdfast._telemetry import tracing
 from outbox.conftest import running
 from support.database import Database
 from support.outbox import subscribe

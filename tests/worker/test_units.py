@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import Statement
-from holdfast.schema import Choice, migrate
-from holdfast.worker.duties import LOOK_AGAIN_SECONDS, OfUnit
-from holdfast.worker.leader import Execute
+from holdfast._engine import Statement
+from holdfast._install.schema import Choice, migrate
+from holdfast._worker.duties import LOOK_AGAIN_SECONDS, OfUnit
+from holdfast._worker.leader import Execute
 from support.database import Database
 from support.workshop import Workshop
 
@@ -55,7 +55,7 @@ def test_a_duty_of_a_unit_rests_until_the_unit_is_there_and_is_not_asked_about_a
 async def test_a_worker_runs_tasks_and_leads_without_any_unit(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.leader.CLEANING_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast._worker.leader.CLEANING_AFTER_SECONDS", 0.0)
     looked: set[str] = set()
     all_looked = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -85,8 +85,8 @@ async def test_a_worker_runs_tasks_and_leads_without_any_unit(
 async def test_a_unit_that_is_added_while_a_worker_leads_is_taken_care_of(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.leader.CLEANING_AFTER_SECONDS", 0.0)
-    monkeypatch.setattr("holdfast.worker.duties.LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast._worker.leader.CLEANING_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("holdfast._worker.duties.LOOK_AGAIN_SECONDS", 0.05)
 
     @shop.task("work.echo")
     async def echo() -> None: ...

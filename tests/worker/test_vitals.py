@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.worker.metrics import Metrics
+from holdfast._worker.metrics import Metrics
 from support.workshop import Workshop
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.connections import session
-from holdfast.connections.listener import CROWD
-from holdfast.worker.worker import Worker
+from holdfast._connections import session
+from holdfast._connections.listener import CROWD
+from holdfast._worker.worker import Worker
 from support.workshop import Workshop
 
 CROWD_SECONDS = 60.0
@@ -15,7 +15,7 @@ FREE = "select where not queues.are_wakeups_held('work', queues.clock())"
 @pytest.fixture(autouse=True)
 def echo(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     # However slow the machine is, what crowd sends is fast.
-    monkeypatch.setattr("holdfast.connections.listener.CROWD_SECONDS", CROWD_SECONDS)
+    monkeypatch.setattr("holdfast._connections.listener.CROWD_SECONDS", CROWD_SECONDS)
 
     @shop.task("work.echo")
     async def echo() -> str:
@@ -77,7 +77,7 @@ async def test_wake_ups_are_held_only_when_they_come_fast(
     worker = shop.worker()
     listener = worker._parts.listener
     clock = iter(n * apart * CROWD_SECONDS / CROWD for n in range(10 * CROWD))
-    monkeypatch.setattr("holdfast.connections.listener.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("holdfast._connections.listener.time.monotonic", lambda: next(clock))
 
     for _ in range(5 * CROWD):
         listener._notified("work")

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast.connections import session
-from holdfast.connections.outage import FORGET_SECONDS, Outage
-from holdfast.connections.session import with_defaults
-from holdfast.connections.worker_connection import DEADLINE_SECONDS, WorkerConnection
-from holdfast.engine import health
+from holdfast._connections import session
+from holdfast._connections.outage import FORGET_SECONDS, Outage
+from holdfast._connections.session import with_defaults
+from holdfast._connections.worker_connection import DEADLINE_SECONDS, WorkerConnection
+from holdfast._engine import health
+from holdfast._install.postgres import EmbeddedServer
+from holdfast._telemetry.logs import log_of
 from holdfast.errors import DatabaseUnavailable, NotInstalled
-from holdfast.logs import log_of
-from holdfast.postgres import EmbeddedServer
 from support.database import Database
 from support.proxy import Proxy
 from support.workshop import PATIENCE_SECONDS, Line, Workshop
@@ -199,7 +199,7 @@ async def test_a_statement_that_was_sent_at_once_may_be_repeated_if_it_failed(pr
 async def test_a_statement_that_was_sent_at_once_is_given_up_if_no_answer_comes(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.connections.worker_connection.DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr("holdfast._connections.worker_connection.DEADLINE_SECONDS", 0.2)
     worker_connection, answers = await _sent_at_once(proxy)
 
     async with asyncio.timeout(60):

@@ -15,7 +15,7 @@ import uvloop
 
 from benchmarks.peers.adapters import common
 from holdfast import App
-from holdfast.engine.health import clock
+from holdfast._engine.health import clock
 
 app = App(common.URL)
 hit = common.hits_of_worker() if common.COMMAND == "worker" else None
@@ -109,7 +109,7 @@ async def producer_with(driver: str) -> AsyncIterator[common.AsyncProducer]:
 
 
 def install() -> None:
-    from holdfast.schema import migrate  # noqa: PLC0415 - a worker does not need it
+    from holdfast._install.schema import migrate  # noqa: PLC0415 - a worker does not need it
 
     migrate(common.URL)
 

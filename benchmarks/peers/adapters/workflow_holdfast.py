@@ -15,7 +15,7 @@ import psycopg
 from benchmarks.peers.adapters import common
 from benchmarks.peers.adapters import holdfast as plain
 from holdfast import App, Context
-from holdfast.engine.health import clock
+from holdfast._engine.health import clock
 
 RESULT = "r" * 58
 IN_TURN = 20

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast._worker.origin import DJANGO_SETTINGS, set_up_django
 from holdfast.app import App
 from holdfast.errors import ConfigurationError
-from holdfast.executors.origin import DJANGO_SETTINGS, set_up_django
 
 Application = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The application: shop.tasks:app")]
 

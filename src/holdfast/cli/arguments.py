@@ -8,8 +8,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from holdfast.engine import Engine, health
-from holdfast.serialization.text import RawJson
+from holdfast._engine import Engine, health
+from holdfast._serialization.text import RawJson
 from holdfast.settings.values import parse_duration
 
 Moment = datetime | timedelta

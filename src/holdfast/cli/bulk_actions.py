@@ -10,13 +10,13 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from holdfast._engine import Engine, tasks
+from holdfast._engine.task_actions import MAX_ACTED, PAST, Action, act_on_tasks
+from holdfast._engine.tasks import Status, TaskFilter
+from holdfast._serialization.text import visible
 from holdfast.cli.output import count_of
 from holdfast.cli.report import Report
-from holdfast.engine import Engine, tasks
-from holdfast.engine.task_actions import MAX_ACTED, PAST, Action, act_on_tasks
-from holdfast.engine.tasks import Status, TaskFilter
 from holdfast.errors import Refused
-from holdfast.serialization.text import visible
 
 PAGE = 10_000
 

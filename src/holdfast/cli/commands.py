@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 def list_commands() -> Report:
     """List the configured commands and their programs."""
-    from holdfast.executors.command_run import find_program  # noqa: PLC0415 - other commands start faster
+    from holdfast.isolation.command_run import find_program  # noqa: PLC0415 - other commands start faster
 
     commands = Settings.load().commands
     programs = {name: find_program(one.argv[0], one.directory) for name, one in commands.items()}
@@ -70,8 +70,8 @@ def check(
 
 
 async def _check(name: str, command: Command, settings: Settings, payload: str) -> list[Any]:
-    from holdfast.executors.command import bounds_of, plan_of  # noqa: PLC0415 - as above
-    from holdfast.executors.command_check import check_command  # noqa: PLC0415 - as above
+    from holdfast.isolation.command import bounds_of, plan_of  # noqa: PLC0415 - as above
+    from holdfast.isolation.command_check import check_command  # noqa: PLC0415 - as above
 
     variables = {
         "HOLDFAST_TASK_ID": "00000000-0000-0000-0000-000000000000",

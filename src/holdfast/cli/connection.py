@@ -9,13 +9,13 @@ from uuid import UUID
 import psycopg
 import typer
 
-from holdfast.connections.limited import LimitedConnection
-from holdfast.connections.session import DatabaseAddress, is_front, open_connection
-from holdfast.engine import Engine
-from holdfast.engine.shards import list_shards, name_of_shard
+from holdfast._connections.limited import LimitedConnection
+from holdfast._connections.session import DatabaseAddress, is_front, open_connection
+from holdfast._engine import Engine
+from holdfast._engine.shards import list_shards, name_of_shard
+from holdfast._install.postgres import resolve_database_url
+from holdfast._serialization.text import visible
 from holdfast.errors import HoldfastError
-from holdfast.postgres import resolve_database_url
-from holdfast.serialization.text import visible
 from holdfast.settings import Settings
 
 DatabaseUrl = Annotated[

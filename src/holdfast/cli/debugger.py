@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast._engine.tasks import TaskStatus
+from holdfast._worker.handler import Handler
 from holdfast.context import Context, SyncContext, TaskContext
-from holdfast.engine.tasks import TaskStatus
-from holdfast.handler import Handler
 from holdfast.outcome import OUTCOMES
 
 

@@ -62,7 +62,7 @@ def _run_application(application: str, port: str | None, database_url: str | Non
         stack.set_environment(HOLDFAST_LOG_FORMAT="console", **secret)
         # Bytecode is matched by size and second: two edits within a second would run the code of the first.
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-        from holdfast.http import create_app  # noqa: PLC0415 - an extra
+        from holdfast.server import create_app  # noqa: PLC0415 - an extra
 
         changes = CodeChanges(Path.cwd(), loaded["directories"])
         if not changes.complete:

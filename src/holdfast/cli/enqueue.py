@@ -8,16 +8,16 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from holdfast._engine import Engine
+from holdfast._engine.enqueue import NewTask, enqueue_many
+from holdfast._engine.workers import registered_types
+from holdfast._serialization.text import load_json
 from holdfast.cli.arguments import document, duration, instant
 from holdfast.cli.frame import add_commands
 from holdfast.cli.report import Note, Report
 from holdfast.cli.task_name import resolve_tasks
-from holdfast.engine import Engine
-from holdfast.engine.enqueue import NewTask, enqueue_many
-from holdfast.engine.workers import registered_types
 from holdfast.errors import InvalidArgument, NotAllowed, NotInstalled, close_to, did_you_mean
 from holdfast.options import ClientOptions, Option, Options, client_options
-from holdfast.serialization.text import load_json
 
 _PARSERS: dict[str, tuple[type, Callable[[str], Any], str]] = {
     "time": (datetime, instant, "TIME"),

@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast._engine import Engine, error_groups
 from holdfast.cli.arguments import TypeOption, moment, resolve_past
 from holdfast.cli.frame import add_commands
 from holdfast.cli.report import Note, Report, table
-from holdfast.engine import Engine, error_groups
 
 
 def register(app: typer.Typer) -> None:

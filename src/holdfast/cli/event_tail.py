@@ -13,13 +13,13 @@ from uuid import UUID
 
 import typer
 
+from holdfast._connections.session import is_front
+from holdfast._engine import Engine, events
+from holdfast._engine.events import TailedEvent
+from holdfast._serialization.text import visible
 from holdfast.cli.frame import Json
 from holdfast.cli.output import cell_text, json_value
-from holdfast.connections.session import is_front
-from holdfast.engine import Engine, events
-from holdfast.engine.events import TailedEvent
 from holdfast.errors import ConfigurationError
-from holdfast.serialization.text import visible
 
 PAGE = 1000
 

@@ -7,15 +7,10 @@ from uuid import UUID
 
 import typer
 
-from holdfast.cli.arguments import Reason, document
-from holdfast.cli.event_tail import tail
-from holdfast.cli.frame import add_commands, group
-from holdfast.cli.output import count_of
-from holdfast.cli.report import Report, listing, pause_change
-from holdfast.engine import Engine
-from holdfast.engine import events as engine_events
-from holdfast.engine.deliveries import DeliveryState, list_deliveries, settled_deliveries
-from holdfast.engine.events import (
+from holdfast._engine import Engine
+from holdfast._engine import events as engine_events
+from holdfast._engine.deliveries import DeliveryState, list_deliveries, settled_deliveries
+from holdfast._engine.events import (
     DeliveryStatus,
     OutboxStatus,
     dispatcher_status,
@@ -28,9 +23,14 @@ from holdfast.engine.events import (
     test_subscription,
     unsubscribe,
 )
+from holdfast._serialization.text import visible
+from holdfast.cli.arguments import Reason, document
+from holdfast.cli.event_tail import tail
+from holdfast.cli.frame import add_commands, group
+from holdfast.cli.output import count_of
+from holdfast.cli.report import Report, listing, pause_change
 from holdfast.errors import HoldfastError, TaskNotFound
 from holdfast.outbox.webhook_signatures import new_secret
-from holdfast.serialization.text import visible
 
 POLL_SECONDS = 0.2
 SETTLED = ("delivered", "dead")

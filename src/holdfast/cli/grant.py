@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from holdfast._install.postgres import resolve_database_url
 from holdfast.cli.frame import add_commands
 from holdfast.cli.report import Report
-from holdfast.postgres import resolve_database_url
 from holdfast.settings import Settings
 from holdfast.shards.logins import PURPOSES, Logins, Purpose, Statements, as_script
 

@@ -7,15 +7,15 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from holdfast._engine import Engine
+from holdfast._engine import health as engine_health
+from holdfast._engine.health import LEVELS, HealthLine, Level
+from holdfast._engine.roles import grant_lines, missing_grants
+from holdfast._engine.units import installed_units
+from holdfast._serialization.text import visible
 from holdfast.cli.frame import Json, add_commands
 from holdfast.cli.report import Lines, Report
-from holdfast.engine import Engine
-from holdfast.engine import health as engine_health
-from holdfast.engine.health import LEVELS, HealthLine, Level
-from holdfast.engine.roles import grant_lines, missing_grants
-from holdfast.engine.units import installed_units
 from holdfast.errors import ConfigurationError, NotAllowed
-from holdfast.serialization.text import visible
 
 _COLOURS = {"green": "green", "amber": "yellow", "red": "bold red"}
 

@@ -6,16 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast._engine import Engine
+from holdfast._engine import limits as engine_limits
+from holdfast._engine.limits import Subject, drop_limit, limit_status
+from holdfast._engine.workers import registered_types
+from holdfast._serialization.text import visible
 from holdfast.cli.arguments import Reason
 from holdfast.cli.frame import add_commands, group
 from holdfast.cli.output import warn_of_unknown
 from holdfast.cli.queues import known_queues
 from holdfast.cli.report import Report, change, listing
-from holdfast.engine import Engine
-from holdfast.engine import limits as engine_limits
-from holdfast.engine.limits import Subject, drop_limit, limit_status
-from holdfast.engine.workers import registered_types
-from holdfast.serialization.text import visible
 from holdfast.settings.values import parse_duration
 
 _UNITS = {

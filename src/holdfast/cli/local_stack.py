@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.schema import Choice, migrate
+from holdfast._telemetry.logs import configure
 from holdfast.cli.code_changes import CodeChanges
 from holdfast.cli.local_processes import STOP_SECONDS, LocalProcesses, Log, Part
 from holdfast.cli.login_token import login_token
 from holdfast.errors import ConfigurationError, HoldfastError
-from holdfast.logs import configure
-from holdfast.postgres import EmbeddedServer
-from holdfast.schema import Choice, migrate
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from holdfast.http.web_server import ListenAddress
+    from holdfast.server.web_server import ListenAddress
 
 GRACE_SECONDS = 5.0
 _ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -52,7 +52,7 @@ class LocalStack:
 
     @property
     def address(self) -> str:
-        from holdfast.http.web_server import address_of  # noqa: PLC0415 - an extra
+        from holdfast.server.web_server import address_of  # noqa: PLC0415 - an extra
 
         return address_of(self.listen, self.bound)
 
@@ -79,7 +79,7 @@ def local_stack(
     command: str, settings: Settings, certificate: Path | None = None, key: Path | None = None
 ) -> Iterator[LocalStack]:
     """The listening socket and the migrated database."""
-    from holdfast.http.web_server import ListenAddress, bind, check_exposure  # noqa: PLC0415 - an extra
+    from holdfast.server.web_server import ListenAddress, bind, check_exposure  # noqa: PLC0415 - an extra
 
     listen = ListenAddress("127.0.0.1", settings.web_port, certificate, key)
     check_exposure(listen, asks_for_login=True, hosts=())
@@ -99,7 +99,7 @@ def serve_all(
     stop_seconds: float = STOP_SECONDS,
     changes: CodeChanges | None = None,
 ) -> None:
-    from holdfast.http.web_server import make_server  # noqa: PLC0415 - an extra
+    from holdfast.server.web_server import make_server  # noqa: PLC0415 - an extra
 
     with contextlib.redirect_stderr(stack.log.stream("web")):
         configure("console", os.environ.get("HOLDFAST_LOG_LEVEL") or "info")

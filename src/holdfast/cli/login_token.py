@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import psycopg
 
-from holdfast.engine import Engine, access
+from holdfast._engine import Engine, access
 from holdfast.errors import HoldfastError, translate
-from holdfast.http.access import hash_of, new_token
+from holdfast.server.access import hash_of, new_token
 
 T = TypeVar("T")
 

@@ -31,15 +31,15 @@ def mcp(
 ) -> None:
     """Serve MCP tools on standard input and output. Agents start this command themselves."""
     try:
-        from holdfast.http.mcp.server import serve_stdio  # noqa: PLC0415 - an extra
+        from holdfast.server.mcp.server import serve_stdio  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"holdfast mcp needs {error.name}, which is not installed", hint="pip install 'holdfast-pg[mcp]'"
         ) from error
-    from holdfast.connections.session import DatabaseAddress  # noqa: PLC0415 - other commands start faster
-    from holdfast.http.site import Site, SiteOptions  # noqa: PLC0415 - as above
-    from holdfast.logs import configure  # noqa: PLC0415 - as above
-    from holdfast.postgres import resolve_database_url  # noqa: PLC0415 - as above
+    from holdfast._connections.session import DatabaseAddress  # noqa: PLC0415 - other commands start faster
+    from holdfast._install.postgres import resolve_database_url  # noqa: PLC0415 - as above
+    from holdfast._telemetry.logs import configure  # noqa: PLC0415 - as above
+    from holdfast.server.site import Site, SiteOptions  # noqa: PLC0415 - as above
 
     app = None if application is None else load_app(application)
     known = {} if app is None else app.settings.model_dump(exclude_unset=True)

@@ -5,13 +5,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from holdfast._engine import Engine, Statement, messages
+from holdfast._engine.messages import MailboxMessage, erase_messages
+from holdfast._serialization.text import visible
 from holdfast.cli.frame import add_commands, group
 from holdfast.cli.output import count_of
 from holdfast.cli.report import Fields, Report, listing
-from holdfast.engine import Engine, Statement, messages
-from holdfast.engine.messages import MailboxMessage, erase_messages
 from holdfast.errors import TaskNotFound
-from holdfast.serialization.text import visible
 
 ERASE_BATCH = 1000
 

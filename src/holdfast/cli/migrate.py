@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
+from holdfast._install.postgres import resolve_database_url
+from holdfast._install.schema import Choice, Migration, migrate, plan, script
 from holdfast.cli.frame import Json
 from holdfast.errors import ConfigurationError
-from holdfast.postgres import resolve_database_url
-from holdfast.schema import Choice, Migration, migrate, plan, script
 from holdfast.settings import Settings
 from holdfast.settings.values import split_names
 from holdfast.shards.migration import migrate_shards, plan_shards
-from holdfast.units import NAMES
+from holdfast.sql.optional_units import NAMES
 
 PENDING = 1
 

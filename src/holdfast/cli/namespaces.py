@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from holdfast._engine import Engine, access
+from holdfast._engine.access import NamespaceMember
+from holdfast._serialization.text import visible
 from holdfast.cli.arguments import Reason
 from holdfast.cli.frame import add_commands, group
 from holdfast.cli.report import Note, Report, Table, change, table
-from holdfast.engine import Engine, access
-from holdfast.engine.access import NamespaceMember
 from holdfast.errors import NotAllowed
-from holdfast.serialization.text import visible
 
 LoginArgument = Annotated[str, typer.Argument(metavar="LOGIN", help="Name of a database role.")]
 

@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from holdfast._serialization.text import visible
 from holdfast.errors import HoldfastError, close_to
-from holdfast.serialization.text import visible
 
 MAX_KNOWN = 10
 

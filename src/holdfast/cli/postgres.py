@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from holdfast._install.postgres import EmbeddedServer, ServerStatus
 from holdfast.cli.frame import add_commands, group
 from holdfast.cli.report import Report
-from holdfast.postgres import EmbeddedServer, ServerStatus
 from holdfast.settings import Settings
 
 NOT_RUNNING = 3  # as with pg_ctl and systemctl

@@ -6,22 +6,22 @@ from typing import Annotated, Any
 import psycopg
 import typer
 
+from holdfast._engine import Engine, processes
+from holdfast._engine.processes import InstanceState
+from holdfast._serialization.text import dump_json
 from holdfast.cli.arguments import Reason, document
 from holdfast.cli.frame import add_commands, group
 from holdfast.cli.output import count_of
 from holdfast.cli.report import Fields, Report, change, listing, table
-from holdfast.engine import Engine, processes
-from holdfast.engine.processes import InstanceState
 from holdfast.errors import ConfigurationError
 from holdfast.processes.apply import apply_files, compare_files, read_files
 from holdfast.processes.check import check_process, find_processes
 from holdfast.processes.instance import cancel, history, plan
 from holdfast.processes.rules import ProcessDefinition
 from holdfast.processes.scaffold import scaffold
-from holdfast.serialization.text import dump_json
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the process: shipping, or comms.send_email.")
+    str, typer.Argument(metavar="NAME", help="Name of the process: shipping, or messages.send_email.")
 ]
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id that the kickoff returned.")]
 

@@ -4,13 +4,13 @@ from typing import Annotated
 
 import typer
 
+from holdfast._engine import Engine
+from holdfast._engine import queues as engine_queues
+from holdfast._engine.queues import queue_status
 from holdfast.cli.arguments import Reason
 from holdfast.cli.frame import add_commands
 from holdfast.cli.output import warn_of_unknown
 from holdfast.cli.report import Report, listing, pause_change
-from holdfast.engine import Engine
-from holdfast.engine import queues as engine_queues
-from holdfast.engine.queues import queue_status
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 _COLUMNS = "queue due scheduled running live_workers oldest_due paused_at paused_by pause_reason"

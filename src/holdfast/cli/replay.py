@@ -10,6 +10,9 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from holdfast._engine import Engine, health, leases, tasks
+from holdfast._engine.tasks import ENDED, Status, TaskFilter, TaskSnapshot, TaskStatus
+from holdfast._serialization.text import load_json, visible
 from holdfast.cli.arguments import QueueOption, Reason, SinceOption, TypeOption, duration, resolve_past
 from holdfast.cli.bulk_actions import find_task_ids
 from holdfast.cli.frame import Json, Yes, add_commands, confirm
@@ -17,10 +20,7 @@ from holdfast.cli.output import count_of, pretty, print_fields
 from holdfast.cli.report import Fields, Note, Report, table
 from holdfast.cli.task_name import NAMES, resolve_task
 from holdfast.cli.tasks import find_task
-from holdfast.engine import Engine, health, leases, tasks
-from holdfast.engine.tasks import ENDED, Status, TaskFilter, TaskSnapshot, TaskStatus
 from holdfast.errors import IllegalMove, InvalidArgument, did_you_mean
-from holdfast.serialization.text import load_json, visible
 
 POLL_SECONDS = 0.1
 

@@ -8,8 +8,8 @@ from typing import Any
 import typer
 from rich.text import Text
 
+from holdfast._serialization.text import visible
 from holdfast.cli.output import print_fields, print_json, print_lines, print_table
-from holdfast.serialization.text import visible
 
 
 @dataclass(frozen=True, slots=True)

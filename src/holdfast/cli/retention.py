@@ -10,12 +10,12 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
+from holdfast._engine import Engine, retention
+from holdfast._engine.retention import OLDEST, Prunable
+from holdfast._serialization.text import visible
 from holdfast.cli.arguments import duration
 from holdfast.cli.frame import add_commands, group
 from holdfast.cli.report import Report, Table, listing
-from holdfast.engine import Engine, retention
-from holdfast.engine.retention import OLDEST, Prunable
-from holdfast.serialization.text import visible
 
 BATCH = 1000
 FOREVER = "forever"

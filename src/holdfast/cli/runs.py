@@ -9,18 +9,18 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from holdfast._engine import Engine, health, steps, tasks
+from holdfast._engine.steps import StepValue, TimelineEntry, UnfinishedRun, WaitingRun
+from holdfast._engine.tasks import FailedTry
+from holdfast._serialization.text import RawJson, visible
 from holdfast.app import App
 from holdfast.cli.app_loader import Application, load_app
 from holdfast.cli.arguments import QueueOption, Reason, TypeOption
 from holdfast.cli.frame import add_commands, group
 from holdfast.cli.report import Lines, Note, Report, Table
 from holdfast.cli.task_name import TaskArgument, resolve_task
-from holdfast.engine import Engine, health, steps, tasks
-from holdfast.engine.steps import StepValue, TimelineEntry, UnfinishedRun, WaitingRun
-from holdfast.engine.tasks import FailedTry
 from holdfast.errors import InvalidArgument
-from holdfast.executors.memory_replay import Finding, Replay, ReplayedTask
-from holdfast.serialization.text import RawJson, visible
+from holdfast.isolation.memory_replay import Finding, Replay, ReplayedTask
 
 BAR_COLUMNS = 32
 MAX_CHARACTERS = 10_000

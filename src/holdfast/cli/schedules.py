@@ -7,15 +7,9 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from holdfast.cli.app_loader import Application, load_app
-from holdfast.cli.arguments import Reason, document, duration, instant
-from holdfast.cli.enqueue import with_task_options
-from holdfast.cli.frame import add_commands, group
-from holdfast.cli.output import cell_text
-from holdfast.cli.report import Fields, Report, Table, listing, table
-from holdfast.engine import Engine
-from holdfast.engine.enqueue import NewTask
-from holdfast.engine.schedules import (
+from holdfast._engine import Engine
+from holdfast._engine.enqueue import NewTask
+from holdfast._engine.schedules import (
     CatchUp,
     NewSchedule,
     Overlap,
@@ -29,9 +23,15 @@ from holdfast.engine.schedules import (
     schedule_events,
     schedule_status,
 )
+from holdfast._serialization.text import visible
+from holdfast.cli.app_loader import Application, load_app
+from holdfast.cli.arguments import Reason, document, duration, instant
+from holdfast.cli.enqueue import with_task_options
+from holdfast.cli.frame import add_commands, group
+from holdfast.cli.output import cell_text
+from holdfast.cli.report import Fields, Report, Table, listing, table
 from holdfast.errors import InvalidArgument, TaskNotFound, did_you_mean
 from holdfast.schedule import check_times
-from holdfast.serialization.text import visible
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
 Namespace = Annotated[

@@ -69,10 +69,11 @@ def serve(
     options: ServerOptions,
 ) -> None:
     """Serve the HTTP API, waiting for results and the dashboard until SIGTERM or Ctrl-C."""
-    from holdfast.http import create_app  # noqa: PLC0415 - an extra, and other commands start faster
-    from holdfast.http.connection_limit import raise_file_limit  # noqa: PLC0415 - as above
-    from holdfast.http.security import LOCAL_HOSTS, without_port  # noqa: PLC0415 - as above
-    from holdfast.http.web_server import (  # noqa: PLC0415 - as above
+    from holdfast._telemetry.logs import configure  # noqa: PLC0415 - as above
+    from holdfast.server import create_app  # noqa: PLC0415 - an extra, and other commands start faster
+    from holdfast.server.connection_limit import raise_file_limit  # noqa: PLC0415 - as above
+    from holdfast.server.security import LOCAL_HOSTS, without_port  # noqa: PLC0415 - as above
+    from holdfast.server.web_server import (  # noqa: PLC0415 - as above
         ListenAddress,
         address_of,
         bind,
@@ -80,7 +81,6 @@ def serve(
         make_server,
         serves_this_machine_only,
     )
-    from holdfast.logs import configure  # noqa: PLC0415 - as above
 
     app = App() if application is None else load_app(application)
     settings = Settings.load(**app.settings.model_dump(exclude_unset=True) | options.settings())

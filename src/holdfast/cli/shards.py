@@ -3,11 +3,11 @@
 import psycopg
 import typer
 
+from holdfast._connections.session import is_front
+from holdfast._engine import Engine
 from holdfast.cli.connection import DatabaseUrl, address_of, connected
 from holdfast.cli.frame import add_commands, group
 from holdfast.cli.report import Report, table
-from holdfast.connections.session import is_front
-from holdfast.engine import Engine
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings
 from holdfast.shards.check import check_shards

@@ -51,7 +51,7 @@ def install(
 
 def skill_text() -> str:
     """The page, below what agents read to decide whether they need it."""
-    from holdfast.documentation import docs_directory  # noqa: PLC0415 - other commands start faster
+    from holdfast.server.mcp.documentation import docs_directory  # noqa: PLC0415 - other commands start faster
 
     page = (docs_directory() / "skill.md").read_text(encoding="utf-8")
     return f"---\nname: {NAME}\ndescription: {ABOUT}\n---\n\n{page}"

@@ -7,6 +7,9 @@ from uuid import UUID
 
 import typer
 
+from holdfast._engine import Engine, Statement, tasks
+from holdfast._engine.task_actions import APPLIES_TO, RETRIED_BY_DEFAULT, Action
+from holdfast._engine.tasks import STATUSES, Status, TaskFilter
 from holdfast.cli.arguments import (
     ErrorOption,
     QueueOption,
@@ -24,9 +27,6 @@ from holdfast.cli.frame import Json, Yes, add_commands, confirm
 from holdfast.cli.output import count_of, describe_error, print_error
 from holdfast.cli.report import Report
 from holdfast.cli.task_name import TaskArguments, no_task, resolve_tasks
-from holdfast.engine import Engine, Statement, tasks
-from holdfast.engine.task_actions import APPLIES_TO, RETRIED_BY_DEFAULT, Action
-from holdfast.engine.tasks import STATUSES, Status, TaskFilter
 from holdfast.errors import HoldfastError, IllegalMove, Refused, TaskNotFound, TryAgain
 
 StatusOption = Annotated[

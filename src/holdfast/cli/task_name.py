@@ -6,8 +6,8 @@ from uuid import UUID
 
 import typer
 
-from holdfast.engine import Engine, tasks
-from holdfast.engine.tasks import TaskLine
+from holdfast._engine import Engine, tasks
+from holdfast._engine.tasks import TaskLine
 from holdfast.errors import InvalidArgument, TaskNotFound
 
 NAMES = "its id, the last eight digits of the id or more, or its key"

@@ -6,10 +6,10 @@ from typing import Any
 
 import typer
 
+from holdfast._worker.handler import Handler
 from holdfast.cli.app_loader import Application, load_app
 from holdfast.cli.frame import add_commands
 from holdfast.cli.report import Note, Report, table
-from holdfast.handler import Handler
 
 
 def register(app: typer.Typer) -> None:

@@ -10,6 +10,20 @@ from uuid import UUID
 
 import typer
 
+from holdfast._engine import Engine, tasks
+from holdfast._engine import workers as engine_workers
+from holdfast._engine.events import DeliveryStatus, task_deliveries
+from holdfast._engine.tasks import (
+    Status,
+    TaskError,
+    TaskEvent,
+    TaskFilter,
+    TaskSearch,
+    TaskStatus,
+    enqueued_at,
+)
+from holdfast._engine.units import installed_units
+from holdfast._serialization.text import visible
 from holdfast.cli.arguments import (
     ErrorOption,
     QueueOption,
@@ -25,21 +39,7 @@ from holdfast.cli.output import cell_text, pretty, status_text, warn_of_unknown
 from holdfast.cli.queues import known_queues
 from holdfast.cli.report import Fields, Note, Report, Table, table
 from holdfast.cli.task_name import TaskArgument, as_id, no_task, resolve_task
-from holdfast.engine import Engine, tasks
-from holdfast.engine import workers as engine_workers
-from holdfast.engine.events import DeliveryStatus, task_deliveries
-from holdfast.engine.tasks import (
-    Status,
-    TaskError,
-    TaskEvent,
-    TaskFilter,
-    TaskSearch,
-    TaskStatus,
-    enqueued_at,
-)
-from holdfast.engine.units import installed_units
 from holdfast.errors import NotAllowed
-from holdfast.serialization.text import visible
 
 PROGRESS_SECONDS = 3.0
 """After that, a search says how far it has come, and goes on."""

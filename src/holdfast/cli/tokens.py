@@ -4,13 +4,13 @@ from typing import Annotated
 
 import typer
 
+from holdfast._engine import Engine, access
+from holdfast._engine.access import SCOPES
+from holdfast._serialization.text import visible
 from holdfast.cli.arguments import Reason, duration
 from holdfast.cli.frame import add_commands, group
 from holdfast.cli.report import Note, Report, change, listing
-from holdfast.engine import Engine, access
-from holdfast.engine.access import SCOPES
-from holdfast.http.access import hash_of, new_token
-from holdfast.serialization.text import visible
+from holdfast.server.access import hash_of, new_token
 
 Scopes = Annotated[
     list[str] | None,

@@ -17,17 +17,17 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from holdfast._engine import Engine, activity, health, queues, workers
+from holdfast._engine.activity import ActivityCount
+from holdfast._engine.health import HealthLine
+from holdfast._engine.queues import QueueStatus
+from holdfast._engine.workers import WorkerStatus
+from holdfast._serialization.text import visible
 from holdfast.cli.frame import Json, add_commands
 from holdfast.cli.health import level_text, worst_level
 from holdfast.cli.output import table_lines
 from holdfast.cli.report import Report
 from holdfast.cli.workers import running_text, serves_text, state_text
-from holdfast.engine import Engine, activity, health, queues, workers
-from holdfast.engine.activity import ActivityCount
-from holdfast.engine.health import HealthLine
-from holdfast.engine.queues import QueueStatus
-from holdfast.engine.workers import WorkerStatus
-from holdfast.serialization.text import visible
 
 INTERVAL_SECONDS = 1.0
 MIN_PAUSE_FACTOR = (

@@ -58,16 +58,16 @@ def _run_examples(settings: Settings, given: tuple[Path | None, Path | None], *,
         raise not_installed("up", "extras", missing, ",".join(missing))
     certificate: Path | None = None
     if own:
-        from holdfast.http.certificate import own_certificate  # noqa: PLC0415 - an extra
+        from holdfast.server.certificate import own_certificate  # noqa: PLC0415 - an extra
 
         with_key, certificate = own_certificate(settings.home / "tls")
         given = (with_key, with_key)
     with local_stack("up", settings, *given) as stack:
         stack.set_environment(HOLDFAST_LOG_LEVEL="error", HOLDFAST_LOG_FORMAT="console")
         os.environ["HOLDFAST_WEB_SECRET"] = secrets.token_hex(32)
-        from holdfast.demo import start_examples, tasks  # noqa: PLC0415 - reads the settings
-        from holdfast.demo.web import pages  # noqa: PLC0415 - as above
-        from holdfast.http import create_app  # noqa: PLC0415 - an extra
+        from holdfast.cli.demo import start_examples, tasks  # noqa: PLC0415 - reads the settings
+        from holdfast.cli.demo.web import pages  # noqa: PLC0415 - as above
+        from holdfast.server import create_app  # noqa: PLC0415 - an extra
 
         web = create_app(tasks, is_local=True)
         web.mount("/demo", pages)
@@ -75,7 +75,7 @@ def _run_examples(settings: Settings, given: tuple[Path | None, Path | None], *,
         events.mkdir(parents=True, exist_ok=True)
         worker = ("--queues", "demo,comms", "--heartbeat", "2s", "--grace", f"{GRACE_SECONDS:g}s")
         parts = (
-            Part("worker", ("worker", "holdfast.demo:tasks", *worker)),
+            Part("worker", ("worker", "holdfast.cli.demo:tasks", *worker)),
             Part("dispatch", ("dispatch", "--directory", str(events))),
         )
 

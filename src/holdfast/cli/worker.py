@@ -99,9 +99,9 @@ def worker(
 
 
 def _run_many(processes: int, options: dict[str, Any], *, all_shards: bool) -> int:
-    from holdfast.logs import configure, worker_log  # noqa: PLC0415 - other commands start faster
-    from holdfast.worker.fleet import supervise  # noqa: PLC0415 - as above
-    from holdfast.worker.startup import check_settings  # noqa: PLC0415 - as above
+    from holdfast._telemetry.logs import configure, worker_log  # noqa: PLC0415 - other commands start faster
+    from holdfast._worker.fleet import supervise  # noqa: PLC0415 - as above
+    from holdfast._worker.startup import check_settings  # noqa: PLC0415 - as above
 
     settings = Settings.load(**options)
     if all_shards and not settings.shards:

@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from holdfast._engine import Engine, health, tasks
+from holdfast._engine import workers as engine_workers
+from holdfast._engine.tasks import TaskLine
+from holdfast._engine.workers import WorkerStatus, worker_status
 from holdfast.cli.frame import Json, add_commands, framed
 from holdfast.cli.output import pretty, print_lines, table_lines
 from holdfast.cli.report import Fields, Report, Table
-from holdfast.engine import Engine, health, tasks
-from holdfast.engine import workers as engine_workers
-from holdfast.engine.tasks import TaskLine
-from holdfast.engine.workers import WorkerStatus, worker_status
 from holdfast.errors import InvalidArgument
 
 WATCH_SECONDS = 1.0

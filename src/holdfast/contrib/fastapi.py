@@ -15,13 +15,13 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from holdfast._connections.wait_ticket import WAIT_TTL, issue, wait_url
 from holdfast.app import App
-from holdfast.client.wait_ticket import WAIT_TTL, issue, wait_url
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Handle
-from holdfast.http import create_app
-from holdfast.http.security import HEADERS, LOCAL_HOSTS
 from holdfast.options import Options, check_duration
+from holdfast.server import create_app
+from holdfast.server.security import HEADERS, LOCAL_HOSTS
 from holdfast.task import BoundTask, Task
 
 __all__ = ["Holdfast", "InTransaction", "in_transaction"]

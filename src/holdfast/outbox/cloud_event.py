@@ -9,7 +9,7 @@ from typing import Any
 from cloudevents.core.bindings.http import to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 
-from holdfast.engine.events import ClaimedEvent
+from holdfast._engine.events import ClaimedEvent
 
 
 @dataclass(frozen=True)

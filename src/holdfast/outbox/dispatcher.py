@@ -14,21 +14,21 @@ from functools import partial
 from typing import Any
 
 from holdfast import __version__
-from holdfast.connections.listener import WakeupListener
-from holdfast.connections.outage import Outage
-from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import Statement
-from holdfast.engine import events as statements
-from holdfast.engine.events import Subscription
+from holdfast._connections.listener import WakeupListener
+from holdfast._connections.outage import Outage
+from holdfast._connections.worker_connection import WorkerConnection
+from holdfast._engine import Statement
+from holdfast._engine import events as statements
+from holdfast._engine.events import Subscription
+from holdfast._install.postgres import resolve_database_url
+from holdfast._install.schema import Choice, migrate
+from holdfast._telemetry.logs import configure, log_of
+from holdfast._telemetry.supervision import end_with_parent
 from holdfast.errors import ConfigurationError, HoldfastError, NotAllowed
-from holdfast.logs import configure, log_of
 from holdfast.outbox.sender import SubscriptionSender
 from holdfast.outbox.settlements import SettlementWriter
 from holdfast.outbox.sink import Sink, build_sink, known_sinks, sink_config
-from holdfast.postgres import resolve_database_url
-from holdfast.schema import Choice, migrate
 from holdfast.settings import Settings
-from holdfast.supervision import end_with_parent
 
 CHANNEL = "holdfast_outbox"
 ROLE = "holdfast_dispatcher"

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from itertools import groupby
 
-from holdfast import tracing
-from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import events as statements
-from holdfast.engine.events import ClaimedEvent, Settlement, Subscription
+from holdfast._connections.worker_connection import WorkerConnection
+from holdfast._engine import events as statements
+from holdfast._engine.events import ClaimedEvent, Settlement, Subscription
+from holdfast._telemetry import tracing
+from holdfast._telemetry.logs import Log
 from holdfast.errors import HoldfastError
-from holdfast.logs import Log
 from holdfast.outbox.cloud_event import OutgoingEvent
 from holdfast.outbox.settlements import SettlementWriter
 from holdfast.outbox.sink import Rejected, Sink, Undelivered

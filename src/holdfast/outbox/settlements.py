@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
-from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import Statement
-from holdfast.engine import events as statements
-from holdfast.engine.events import Settlement
+from holdfast._connections.worker_connection import WorkerConnection
+from holdfast._engine import Statement
+from holdfast._engine import events as statements
+from holdfast._engine.events import Settlement
+from holdfast._telemetry.logs import Log
 from holdfast.errors import HoldfastError, TryAgain
-from holdfast.logs import Log
 
 MAX_BATCH = 1000
 RETRY_SECONDS = 0.1

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from holdfast.engine.events import Subscription
+from holdfast._engine.events import Subscription
 from holdfast.errors import ConfigurationError
 from holdfast.outbox.cloud_event import OutgoingEvent
 from holdfast.settings import Settings

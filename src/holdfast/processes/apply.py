@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import psycopg
 
-from holdfast.engine import Engine, processes
+from holdfast._engine import Engine, processes
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, NotInstalled, TryAgain, translate
 
 Change = Literal["new", "changed", "unchanged", "removed"]

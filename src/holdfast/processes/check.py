@@ -6,14 +6,14 @@ from typing import Any
 
 import psycopg
 
-from holdfast.engine.catalog import PROCESSES, query_catalog
-from holdfast.engine.processes import try_function
+from holdfast._engine.catalog import PROCESSES, query_catalog
+from holdfast._engine.processes import try_function
 from holdfast.errors import HoldfastError, TaskNotFound, did_you_mean
 from holdfast.processes.rules import Finding, ProcessDefinition, ProcessRules
 
 
 def find_processes(connection: psycopg.Connection[Any], name: str | None) -> list[ProcessDefinition]:
-    """All processes, those of a schema, or the one with a name such as comms.send_email."""
+    """All processes, those of a schema, or the one with a name such as messages.send_email."""
     found = [ProcessDefinition(**row) for row in query_catalog(connection, PROCESSES)]
     if name is None:
         return found

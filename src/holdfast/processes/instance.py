@@ -9,9 +9,9 @@ from uuid import UUID
 
 import psycopg
 
-from holdfast.engine import AsyncEngine, Engine, health, processes, tasks
-from holdfast.engine.processes import HistoryStep, ProcessStatus
-from holdfast.engine.tasks import ENDED, TaskError, TaskEvent, TaskLine, TaskStatus
+from holdfast._engine import AsyncEngine, Engine, health, processes, tasks
+from holdfast._engine.processes import HistoryStep, ProcessStatus
+from holdfast._engine.tasks import ENDED, TaskError, TaskEvent, TaskLine, TaskStatus
 from holdfast.errors import ConfigurationError, TaskNotFound
 from holdfast.processes.rules import ProcessDefinition
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.engine.catalog import (
+from holdfast._engine.catalog import (
     FUNCTIONS,
     INDEXES,
     PRIVILEGES,

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import psycopg
 
+from holdfast._install.schema import Sources
 from holdfast.errors import MigrationRefused
-from holdfast.schema import Sources
 
 Kind = Literal[
     "id", "ids", "task", "batch", "after", "spec", "text", "first", "each", "numbered", "shard", "none"

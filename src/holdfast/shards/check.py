@@ -6,10 +6,10 @@ from typing import Any
 
 import psycopg
 
-from holdfast.connections.session import DatabaseAddress
+from holdfast._connections.session import DatabaseAddress
+from holdfast._install.schema import Sources
+from holdfast._install.schema.sources import SqlPiece
 from holdfast.errors import HoldfastError, translate
-from holdfast.schema import Sources
-from holdfast.schema.sources import SqlPiece
 from holdfast.shards.front import Shard, front_problem
 from holdfast.shards.joining import grants_of
 from holdfast.shards.logins import FRONT

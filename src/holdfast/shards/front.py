@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast.engine import roles
+from holdfast._engine import roles
+from holdfast._install.schema import Sources
 from holdfast.errors import MigrationRefused, translate
-from holdfast.schema import Sources
 from holdfast.shards.catalog import Catalog, read_catalog
 from holdfast.shards.front_functions import function_statements, public_functions
 from holdfast.shards.front_views import foreign_tables, view_grants, view_statement

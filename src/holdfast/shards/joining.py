@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 from psycopg.types.json import Jsonb
 
+from holdfast._install.schema import Sources
+from holdfast._install.schema.migration import become_owner, in_transaction
 from holdfast.errors import MigrationRefused
-from holdfast.schema import Sources
-from holdfast.schema.migration import become_owner, in_transaction
 from holdfast.shards.front import Shard, grants_query
 
 Grant = tuple[str, str]

@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 
-from holdfast.engine import Engine
-from holdfast.engine.roles import ROLES, memberships, missing_grants, role_facts
+from holdfast._engine import Engine
+from holdfast._engine.roles import ROLES, memberships, missing_grants, role_facts
 from holdfast.errors import ConfigurationError, NotAllowed, NotInstalled, TaskNotFound, translate
 from holdfast.shards.front import mappings_of
 from holdfast.shards.migration import listed

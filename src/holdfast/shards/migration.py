@@ -7,13 +7,13 @@ from typing import Any
 
 import psycopg
 
+from holdfast._install.schema import Choice, Migration, Sources, migrate, plan
+from holdfast._install.schema.migration import Echo, become_owner, in_transaction
 from holdfast.errors import ConfigurationError, HoldfastError, MigrationRefused
-from holdfast.schema import Choice, Migration, Sources, migrate, plan
-from holdfast.schema.migration import Echo, become_owner, in_transaction
 from holdfast.shards.front import Shard, front_problem, generate, known_shards
 from holdfast.shards.joining import has_tasks, make_alike
 from holdfast.shards.reaching import require_reached
-from holdfast.units import NAMES
+from holdfast.sql.optional_units import NAMES
 
 
 @dataclass(frozen=True)

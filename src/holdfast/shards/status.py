@@ -1,8 +1,8 @@
 """Asks a front which of its shards it reaches."""
 
-from holdfast.connections.session import DatabaseAddress, open_connection
-from holdfast.engine import Engine
-from holdfast.engine.shards import ShardStatus, list_shards, problem_of
+from holdfast._connections.session import DatabaseAddress, open_connection
+from holdfast._engine import Engine
+from holdfast._engine.shards import ShardStatus, list_shards, problem_of
 from holdfast.errors import NoAnswer
 
 ASK_SECONDS = 5.0

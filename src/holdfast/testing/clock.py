@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from holdfast.engine import Engine, Statement, clock, health
-from holdfast.serialization.text import with_zone
+from holdfast._engine import Engine, Statement, clock, health
+from holdfast._serialization.text import with_zone
 
 
 class Clock:

@@ -9,8 +9,8 @@ from uuid import uuid4
 import psycopg
 from psycopg.sql import SQL, Identifier
 
+from holdfast._install.schema import Choice, install_test_clock, migrate
 from holdfast.errors import translate
-from holdfast.schema import Choice, install_test_clock, migrate
 from holdfast.settings import Settings
 from holdfast.testing.server import Server
 

@@ -11,15 +11,20 @@ from functools import cache, partial
 from typing import Any, Literal, cast
 from uuid import UUID
 
+from holdfast._engine import Engine, chores, leases, schedules, steps, tasks
+from holdfast._engine.leases import Claimed
+from holdfast._engine.steps import WaitingRun
+from holdfast._engine.tasks import ENDED, TaskStatus
+from holdfast._serialization.text import load_json, report_json, with_zone
+from holdfast._worker.batches import is_alone
+from holdfast._worker.executors import database_executors
+from holdfast._worker.handler import Handler
+from holdfast._worker.jobs import Job, Stop
+from holdfast._worker.releasing import release_statement
+from holdfast._worker.scheduling import FireSchedules
+from holdfast._worker.transactions import JobTransaction
 from holdfast.app import App
-from holdfast.engine import Engine, chores, leases, schedules, steps, tasks
-from holdfast.engine.leases import Claimed
-from holdfast.engine.steps import WaitingRun
-from holdfast.engine.tasks import ENDED, TaskStatus
 from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
-from holdfast.executors.transactions import JobTransaction
-from holdfast.handler import Handler
-from holdfast.serialization.text import load_json, report_json, with_zone
 from holdfast.settings import Settings
 from holdfast.testing.clock import Clock
 from holdfast.testing.inline_runner import (
@@ -31,11 +36,6 @@ from holdfast.testing.inline_runner import (
     silent_log,
 )
 from holdfast.testing.interruptions import Interruptions
-from holdfast.worker.batches import is_alone
-from holdfast.worker.executors import database_executors
-from holdfast.worker.jobs import Job, Stop
-from holdfast.worker.releasing import release_statement
-from holdfast.worker.scheduling import FireSchedules
 
 LEASE = timedelta(seconds=30)
 EVERY_TYPE = [""]

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from holdfast.engine.tasks import TaskStatus
+from holdfast._engine.tasks import TaskStatus
+from holdfast._serialization.codec import explain
+from holdfast._worker.handler import Handler
 from holdfast.errors import HoldfastError, InvalidArgument
-from holdfast.handler import Handler
-from holdfast.serialization.codec import explain
 
 MAX_LISTED = 20
 

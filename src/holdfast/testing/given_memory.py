@@ -9,17 +9,16 @@ from uuid import uuid4
 
 from pydantic_core import to_json
 
-from holdfast.engine.steps import StartingStep
-from holdfast.errors import InvalidArgument
-from holdfast.executors.transactions import RecordedTransaction
-from holdfast.serialization.failure import describe
-from holdfast.worker.attempts import Attempts
-from holdfast.worker.jobs import Job
-from holdfast.worker.journals import JobHost
-from holdfast.workflows.drivers import Awaiting, Blocking, Driver
-from holdfast.workflows.facts import FactRow, StepFact
-from holdfast.workflows.journal import Journal, Read, Recorded, Started
-from holdfast.workflows.memory import (
+from holdfast._engine.steps import StartingStep
+from holdfast._serialization.failure import describe
+from holdfast._worker.attempts import Attempts
+from holdfast._worker.jobs import Job
+from holdfast._worker.journals import JobHost
+from holdfast._worker.transactions import RecordedTransaction
+from holdfast._workflows.drivers import Awaiting, Blocking, Driver
+from holdfast._workflows.facts import FactRow, StepFact
+from holdfast._workflows.journal import Journal, Read, Recorded, Started
+from holdfast._workflows.memory import (
     DEFAULT_MAX_MEMO_BYTES,
     DEFAULT_MAX_RESULT_BYTES,
     DEFAULT_MAX_STEPS,
@@ -28,7 +27,8 @@ from holdfast.workflows.memory import (
     RunState,
     StepMemo,
 )
-from holdfast.workflows.run import Run
+from holdfast._workflows.run import Run
+from holdfast.errors import InvalidArgument
 
 LINGER_SECONDS = 0.005
 _LIMITS = {

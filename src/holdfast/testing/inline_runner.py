@@ -15,8 +15,9 @@ from uuid import uuid4
 
 import structlog
 
-from holdfast.engine.leases import Claimed
-from holdfast.executors.attempt import (
+from holdfast._engine.leases import Claimed
+from holdfast._telemetry.logs import Log
+from holdfast._worker.attempt import (
     DatabaseClock,
     HandlerTimeout,
     NotDecoded,
@@ -24,16 +25,15 @@ from holdfast.executors.attempt import (
     ReportedTask,
     Reporter,
 )
-from holdfast.executors.transactions import JobTransaction
-from holdfast.handler import BatchHandler, Handler
-from holdfast.logs import Log
+from holdfast._worker.attempts import Attempts, OpenRun
+from holdfast._worker.batches import BatchAttempts, RunningBatch
+from holdfast._worker.handler import BatchHandler, Handler
+from holdfast._worker.jobs import Job
+from holdfast._worker.transactions import JobTransaction
+from holdfast._worker.unhandled import no_handler
+from holdfast._worker.watchdog import WatchedHandler
 from holdfast.middleware import Middleware
 from holdfast.testing.clock import Clock
-from holdfast.worker.attempts import Attempts, OpenRun
-from holdfast.worker.batches import BatchAttempts, RunningBatch
-from holdfast.worker.jobs import Job
-from holdfast.worker.unhandled import no_handler
-from holdfast.worker.watchdog import WatchedHandler
 
 T = TypeVar("T")
 WORKER_ID = "holdfast.testing"

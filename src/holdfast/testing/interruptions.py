@@ -5,17 +5,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from holdfast.engine import Engine, Statement
-from holdfast.executors.transactions import RecordedTransaction
+from holdfast._engine import Engine, Statement
+from holdfast._worker.attempts import Attempts
+from holdfast._worker.jobs import Job
+from holdfast._worker.journals import JobHost
+from holdfast._worker.transactions import RecordedTransaction
+from holdfast._workflows.drivers import Awaiting, Blocking, RecordingDriver
+from holdfast._workflows.journal import Recorded
+from holdfast._workflows.memory import FailedStep, RunState, StepMemo
+from holdfast._workflows.run import Run
 from holdfast.testing.inline_runner import Interrupted
 from holdfast.testing.steps import ChangesOf, InlineJournal, open_run
-from holdfast.worker.attempts import Attempts
-from holdfast.worker.jobs import Job
-from holdfast.worker.journals import JobHost
-from holdfast.workflows.drivers import Awaiting, Blocking, RecordingDriver
-from holdfast.workflows.journal import Recorded
-from holdfast.workflows.memory import FailedStep, RunState, StepMemo
-from holdfast.workflows.run import Run
 
 
 class ReplayDiffers(AssertionError):

@@ -10,14 +10,15 @@ from uuid import UUID
 
 import psycopg
 
+from holdfast._engine import Engine, messages, tasks
+from holdfast._engine import steps as engine_steps
+from holdfast._engine.messages import MailboxMessage
+from holdfast._engine.tasks import ENDED, Status, TaskFilter, TaskStatus
+from holdfast._worker.handler import Handler
+from holdfast._worker.jobs import Job
 from holdfast.app import App
-from holdfast.engine import Engine, messages, tasks
-from holdfast.engine import steps as engine_steps
-from holdfast.engine.messages import MailboxMessage
-from holdfast.engine.tasks import ENDED, Status, TaskFilter, TaskStatus
 from holdfast.errors import InvalidArgument, TaskNotFound
 from holdfast.handle import Handle
-from holdfast.handler import Handler
 from holdfast.outcome import OUTCOMES
 from holdfast.settings import Settings
 from holdfast.task import Task
@@ -32,7 +33,6 @@ from holdfast.testing.inline_runner import (
     job_without_task,
 )
 from holdfast.testing.interruptions import Interruptions
-from holdfast.worker.jobs import Job
 
 AnyTask = Task[..., Any, Any] | Handler | str
 """The result of `app.task`, its handler, or the name of a type."""

@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from psycopg.conninfo import conninfo_to_dict
 
+from holdfast._install.postgres import EMBEDDED_VERSION, EmbeddedServer, binaries
 from holdfast.errors import EmbeddedServerError
-from holdfast.postgres import EMBEDDED_VERSION, EmbeddedServer, binaries
 from holdfast.testing import home_cleanup
 
 VARIABLE = "HOLDFAST_TEST_DATABASE_URL"

@@ -5,20 +5,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from holdfast.engine import Engine, steps
-from holdfast.engine.steps import StartingStep
+from holdfast._engine import Engine, steps
+from holdfast._engine.steps import StartingStep
+from holdfast._serialization.text import load_json
+from holdfast._worker.attempts import Attempts
+from holdfast._worker.jobs import Job
+from holdfast._worker.journals import JobHost
+from holdfast._worker.reading import ResultPages
+from holdfast._worker.transactions import RecordedTransaction
+from holdfast._workflows.drivers import Awaiting, Blocking
+from holdfast._workflows.facts import FactRow
+from holdfast._workflows.journal import Journal, Read, Recorded, Started
+from holdfast._workflows.memory import FailedStep, RunState, StepMemo, memo_json
+from holdfast._workflows.run import Run
 from holdfast.errors import Refused
-from holdfast.executors.transactions import RecordedTransaction
-from holdfast.serialization.text import load_json
-from holdfast.worker.attempts import Attempts
-from holdfast.worker.jobs import Job
-from holdfast.worker.journals import JobHost
-from holdfast.worker.reading import ResultPages
-from holdfast.workflows.drivers import Awaiting, Blocking
-from holdfast.workflows.facts import FactRow
-from holdfast.workflows.journal import Journal, Read, Recorded, Started
-from holdfast.workflows.memory import FailedStep, RunState, StepMemo, memo_json
-from holdfast.workflows.run import Run
 
 ChangesOf = Callable[[str], Sequence[str]]
 """The names that the handler of a type asks `ctx.since` for."""

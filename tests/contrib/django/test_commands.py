@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import pytest
 
-from holdfast.engine import Engine, tasks
+from holdfast._engine import Engine, tasks
 from support.database import Database
 
 SHOP = Path(__file__).parents[3] / "examples" / "django_shop"

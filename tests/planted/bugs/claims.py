@@ -255,14 +255,14 @@ BUGS = [
     ),
     Bug(
         "what is enqueued while a worker falls idle is not looked for",
-        "worker/claiming.py",
+        "_worker/claiming.py",
         "        self._look_again = idle\n",
         "",
         "tests/worker/test_claiming.py",
     ),
     Bug(
         "a claim that was asked to stop goes on",
-        "worker/claiming.py",
+        "_worker/claiming.py",
         "while not self._stopping.is_set():\n            if self._must_hold():",
         "while True:\n            if self._must_hold():",
         "tests/worker/test_stop.py",

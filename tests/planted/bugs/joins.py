@@ -33,21 +33,21 @@ BUGS = [
     ),
     Bug(
         "a worker reads the results of a join past the limit",
-        "worker/reading.py",
+        "_worker/reading.py",
         "        if self._bytes > self._most:",
         "        if False:",
         "tests/worker/test_large_runs.py::test_a_join_with_too_large_results_fails_with_what_to_do",
     ),
     Bug(
         "a run that cannot be read stops all runs of its worker",
-        "worker/setbacks.py",
+        "_worker/setbacks.py",
         'return isinstance(error, DatabaseUnavailable) and not (error.sqlstate or "").startswith(_RESOURCES)',
         "return True",
         "tests/worker/test_large_runs.py::test_a_run_that_the_database_refuses_to_read_fails_alone",
     ),
     Bug(
         "a run that loses the connection whenever it is read is an outage for all",
-        "worker/reading.py",
+        "_worker/reading.py",
         "if is_outage(error) and not await self._is_answered():",
         "if is_outage(error):",
         "tests/worker/test_large_runs.py::test_a_run_that_the_server_cannot_read_now_is_r"
@@ -55,7 +55,7 @@ BUGS = [
     ),
     Bug(
         "all runs of a worker are read at once",
-        "worker/reading.py",
+        "_worker/reading.py",
         "if not read.failures][:MAX_AT_ONCE]",
         "if not read.failures]",
         "tests/worker/test_large_runs.py::test_a_few_runs_are_read_at_once",
@@ -70,7 +70,7 @@ BUGS = [
     ),
     Bug(
         "runs that wait for a key count as failures of the server",
-        "worker/recording.py",
+        "_worker/recording.py",
         "        if isinstance(error, TryAgain):\n            return\n",
         "",
         "tests/worker/test_recording.py::"
@@ -78,7 +78,7 @@ BUGS = [
     ),
     Bug(
         "health does not name the runs that delay a worker",
-        "worker/heartbeat.py",
+        "_worker/heartbeat.py",
         "            trouble=job.trouble,\n",
         "",
         "tests/worker/test_recording.py::"
@@ -373,7 +373,7 @@ BUGS = [
     ),
     Bug(
         "a worker does not know that a run of its own waits for children",
-        "worker/wiring.py",
+        "_worker/wiring.py",
         "            self.join_looker.expect_joins()\n",
         "            pass\n",
         "tests/worker/test_children.py::test_a_worker_that_suspends_a_join_looks_at_the_ends_that_follow",
@@ -438,7 +438,7 @@ BUGS = [
     ),
     Bug(
         "a chore that fails keeps the others from being done",
-        "worker/chores.py",
+        "_worker/chores.py",
         "        execute(chores.postpone_chore(kind, storable(error)))\n",
         "",
         "tests/worker/test_duties.py",

@@ -103,7 +103,7 @@ BUGS = [
     ),
     Bug(
         "no worker sweeps if the leader does not",
-        "worker/heartbeat.py",
+        "_worker/heartbeat.py",
         "state.sweep_in.total_seconds() <= 0:",
         "state.sweep_in.total_seconds() <= -86400:",
         "tests/worker/test_heartbeat.py",
@@ -124,14 +124,14 @@ BUGS = [
     ),
     Bug(
         "a handler goes on although its lease was lost",
-        "worker/heartbeat.py",
+        "_worker/heartbeat.py",
         "                self._stop_job(job, verdict)",
         "                pass",
         "tests/worker/test_heartbeat.py tests/worker/test_context.py",
     ),
     Bug(
         "a result is forgotten when the connection breaks",
-        "worker/settling.py",
+        "_worker/settling.py",
         "self._connection.pause(error)\n            else:\n",
         "self._connection.pause(error)\n                return\n            else:\n",
         "tests/worker/test_settling.py",
@@ -173,7 +173,7 @@ BUGS = [
     ),
     Bug(
         "a worker fails the tasks of another application",
-        "worker/unhandled.py",
+        "_worker/unhandled.py",
         "if self._knows_types and answer.waiting >= self._grace:",
         "if self._knows_types:",
         "tests/worker/test_running.py",
@@ -187,7 +187,7 @@ BUGS = [
     ),
     Bug(
         "a result whose task is locked for a moment is forgotten",
-        "worker/settling.py",
+        "_worker/settling.py",
         'if verdict == "busy":',
         'if verdict == "locked":',
         "tests/worker/test_settling.py",

@@ -19,7 +19,7 @@ BUGS = [
     ),
     Bug(
         "a worker that dies of a run gives it back without counting the attempt",
-        "worker/releasing.py",
+        "_worker/releasing.py",
         "return self.steps_failed and job.started is not None",
         "return False",
         "tests/worker/test_large_runs.py::test_a_worker_that_dies_of_a_run_counts_an_attempt",
@@ -40,7 +40,7 @@ BUGS = [
     ),
     Bug(
         "a callback link needs no valid signature",
-        "workflows/callbacks.py",
+        "_workflows/callbacks.py",
         "return any(good)",
         "return True",
         "tests/http/test_callback.py",
@@ -124,35 +124,35 @@ BUGS = [
     ),
     Bug(
         "a run is suspended while one of its steps is at work",
-        "workflows/drivers.py",
+        "_workflows/drivers.py",
         "if self.at_work == 0 and self._linger is None and",
         "if self._linger is None and",
         "tests/worker/test_steps.py",
     ),
     Bug(
         "a handler that catches its suspension ends the run",
-        "worker/attempts.py",
+        "_worker/attempts.py",
         "        if run.suspended is not None:\n            raise Suspended  # the handler has caught it",
         "        if False:\n            raise Suspended",
         "tests/worker/test_step_rules.py",
     ),
     Bug(
         "two waits take the same signal",
-        "workflows/memory.py",
+        "_workflows/memory.py",
         "taken = signals.popleft()",
         "taken = signals[0]",
         "tests/testing/test_workflows.py",
     ),
     Bug(
         "a look takes a signal again that is taken and not on disk yet",
-        "workflows/memory.py",
+        "_workflows/memory.py",
         "signal for signal in signals if signal.signal_id not in self._taken",
         "signal for signal in signals",
         "tests/unit/test_run_memory.py",
     ),
     Bug(
         "a signal of another type is another error in the first attempt",
-        "workflows/run.py",
+        "_workflows/run.py",
         'return memory.value_of(StepFact(name, "signal", None, taken.payload, None), codec)',
         "return codec.load(taken.payload)",
         "tests/worker/test_step_rules.py",
@@ -222,7 +222,7 @@ BUGS = [
     ),
     Bug(
         "an answer is waited for although its reader is gone",
-        "connections/watched_socket.py",
+        "_connections/watched_socket.py",
         "        self._loop.remove_reader(self._descriptor)\n"
         "        self._loop.remove_writer(self._descriptor)\n"
         "        self._loop.add_reader",
@@ -231,7 +231,7 @@ BUGS = [
     ),
     Bug(
         "a wait that timed out waits again",
-        "workflows/run.py",
+        "_workflows/run.py",
         '        self._keep(name, number, kind, error=error_of("timeout", what), took=self._took(since))\n',
         "",
         "tests/worker/test_steps.py",
@@ -252,7 +252,7 @@ BUGS = [
     ),
     Bug(
         "a worker does not claim again after a release that failed",
-        "worker/settling.py",
+        "_worker/settling.py",
         "return self._connection.failing and self.unsettled > 0",
         "return self._connection.failing",
         "tests/worker/test_settling.py",

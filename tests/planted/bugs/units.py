@@ -33,7 +33,7 @@ BUGS = [
     ),
     Bug(
         "a leader looks for processes where there are none",
-        "worker/duties.py",
+        "_worker/duties.py",
         "self._installed = self._unit in execute(units.installed_units())",
         "self._installed = True",
         "tests/worker/test_units.py",

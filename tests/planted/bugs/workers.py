@@ -12,7 +12,7 @@ BUGS = [
     ),
     Bug(
         "a leader acts on after its term has ended",
-        "worker/leader.py",
+        "_worker/leader.py",
         "        self._acts_until = until\n",
         "        self._acts_until = until + 3600\n",
         "tests/worker/test_leader.py",
@@ -61,7 +61,7 @@ BUGS = [
     ),
     Bug(
         "a worker sends on whatever a child process calls a result",
-        "executors/child_messages.py",
+        "isolation/child_messages.py",
         "    from_json(text, allow_inf_nan=False)\n",
         "",
         "tests/worker/test_child_messages.py::test_a_forged_message_ends_the_run_that_wro"
@@ -69,7 +69,7 @@ BUGS = [
     ),
     Bug(
         "a child process may write to its worker without end",
-        "executors/child_intake.py",
+        "isolation/child_intake.py",
         "        if self._free_at <= now or self._is_closed:\n",
         "        if True:\n",
         "tests/worker/test_child_messages.py::test_the_log_and_health_name_the_task_that_"
@@ -77,7 +77,7 @@ BUGS = [
     ),
     Bug(
         "a stray that cannot be ended stops the spawner",
-        "executors/spawner.py",
+        "isolation/spawner.py",
         "        self._report_ended(now)\n",
         "        while self._strays and time.monotonic() < now + CLEAR_SECONDS:\n"
         "            time.sleep(0.1)\n            self._clear(now)\n"
@@ -86,21 +86,21 @@ BUGS = [
     ),
     Bug(
         "a program gains rights by its set-user-ID bit",
-        "executors/spawner.py",
+        "isolation/spawner.py",
         "        process_tree.refuse_new_privileges()\n",
         "",
         "tests/executors/test_spawner.py::test_no_program_gains_rights_by_its_set_user_id_bit",
     ),
     Bug(
         "runs of one account can end one another",
-        "executors/spawner.py",
+        "isolation/spawner.py",
         "            process_tree.enclose()\n",
         "            pass\n",
         "tests/executors/test_spawner.py::test_runs_of_one_account_can_neither_signal_nor_trace_one_another",
     ),
     Bug(
         "a task chooses how much its handler is isolated",
-        "executors/executor.py",
+        "_worker/executor.py",
         '    if declared in ("process", "command", "ray"):\n        return declared\n',
         '    if declared in ("process", "command", "ray"):\n        return asked\n',
         "tests/worker/test_child_isolation.py::test_the_declaration_of_a_handler_binds_it"
@@ -108,7 +108,7 @@ BUGS = [
     ),
     Bug(
         "a handler that needs an authority runs for those who have none",
-        "executors/executor.py",
+        "_worker/executor.py",
         'return asked if (asked, declared) == ("process", "python") else None',
         "return asked",
         "tests/worker/test_child_isolation.py::test_a_handler_that_needs_an_authority_is_"
@@ -116,14 +116,14 @@ BUGS = [
     ),
     Bug(
         "a child inherits the environment of its worker",
-        "executors/child_process.py",
+        "isolation/child_process.py",
         "environment=boot.environment,",
         "environment={**os.environ, **boot.environment},",
         "tests/worker/test_child_isolation.py::test_a_child_gets_the_variables_that_are_chosen_and_no_others",
     ),
     Bug(
         "a fresh task gets a child that has run others",
-        "executors/child_pool.py",
+        "isolation/child_pool.py",
         "            if not (fresh and child.runs):",
         "            if not fresh or child.runs:",
         "tests/executors/test_child_pool.py",
@@ -137,14 +137,14 @@ BUGS = [
     ),
     Bug(
         "a worker claims however many reports wait to be stored",
-        "worker/jobs.py",
+        "_worker/jobs.py",
         "if len(self.held) - len(self.running) - len(self.waiting) > MAX_UNREPORTED:",
         "if False:",
         "tests/worker/test_running.py::test_nothing_is_claimed_while_too_many_reports_wait",
     ),
     Bug(
         "answers of the server are not read while handlers can be started",
-        "worker/running.py",
+        "_worker/running.py",
         "            self._starts_left -= 1\n",
         "",
         "tests/worker/test_running.py::test_the_event_loop_reads_its_connections_between_many_handlers",

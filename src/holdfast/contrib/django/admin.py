@@ -10,12 +10,12 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
 
-from holdfast.connections.transaction import run_in
+from holdfast._connections.transaction import run_in
+from holdfast._engine import Statement, access, tasks
+from holdfast._engine.tasks import STATUSES, TaskFilter
 from holdfast.contrib.django.client import default_alias
 from holdfast.contrib.django.conf import read_conf
 from holdfast.contrib.django.models import Queue, Schedule, Task, Worker
-from holdfast.engine import Statement, access, tasks
-from holdfast.engine.tasks import STATUSES, TaskFilter
 from holdfast.errors import HoldfastError
 
 NEWEST = 1000

@@ -9,14 +9,14 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections
 
+from holdfast._connections.client import Client
+from holdfast._worker.handler import Handler
+from holdfast._worker.subscription import subscribed
 from holdfast.app import App, DatabaseLocation
-from holdfast.client import Client
 from holdfast.contrib.django.client import DjangoAddress, DjangoClient, default_alias
 from holdfast.contrib.django.conf import dsn_of, project_name
-from holdfast.handler import Handler
 from holdfast.settings import Settings
 from holdfast.task import Task
-from holdfast.worker.subscription import subscribed
 
 
 class DjangoApp(App):

@@ -12,7 +12,10 @@ from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
-from holdfast.connections.transaction import run_in
+from holdfast._connections.transaction import run_in
+from holdfast._engine import tasks
+from holdfast._engine.enqueue import NewTask, enqueue_one
+from holdfast._engine.tasks import TaskStatus
 from holdfast.contrib.django import compat
 from holdfast.contrib.django.client import DjangoAddress, DjangoClient, default_alias
 from holdfast.contrib.django.conf import dsn_of
@@ -24,9 +27,6 @@ from holdfast.contrib.django.task_results import (
     run_after_text,
     task_of,
 )
-from holdfast.engine import tasks
-from holdfast.engine.enqueue import NewTask, enqueue_one
-from holdfast.engine.tasks import TaskStatus
 from holdfast.retry import RetryPolicy
 
 __all__ = ["HoldfastBackend", "HoldfastTask", "task"]

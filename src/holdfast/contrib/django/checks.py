@@ -10,12 +10,12 @@ from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 - Djan
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
+from holdfast._connections.transaction import run_in
+from holdfast._engine import health
 from holdfast.app import App
-from holdfast.connections.transaction import run_in
 from holdfast.contrib.django.app import DjangoApp
 from holdfast.contrib.django.client import INSTALL
 from holdfast.contrib.django.conf import DEFAULT_APP, dsn_of, provided_settings, read_conf, unknown_keys
-from holdfast.engine import health
 from holdfast.errors import ConfigurationError, HoldfastError, NotInstalled
 from holdfast.settings import Settings
 

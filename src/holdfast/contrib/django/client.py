@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
-from holdfast.client import Client, Progress, refuse_in_event_loop
-from holdfast.client.enqueue import Tasks
-from holdfast.connections.session import DatabaseAddress
-from holdfast.connections.transaction import run_in
+from holdfast._connections.client import Client, Progress, refuse_in_event_loop
+from holdfast._connections.enqueueing import Tasks
+from holdfast._connections.session import DatabaseAddress
+from holdfast._connections.transaction import run_in
+from holdfast._engine import Statement
+from holdfast._engine.enqueue import Enqueued, NewTask, enqueue_one
 from holdfast.contrib.django.conf import dsn_of, read_conf
-from holdfast.engine import Statement
-from holdfast.engine.enqueue import Enqueued, NewTask, enqueue_one
 from holdfast.errors import NotInstalled, UnitNotInstalled
 
 T = TypeVar("T")

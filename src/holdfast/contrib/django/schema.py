@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from django.core.management import CommandError
 
+from holdfast._install.schema import Choice, migrate
 from holdfast.contrib.django.conf import dsn_of, read_conf
 from holdfast.errors import HoldfastError
-from holdfast.schema import Choice, migrate
 from holdfast.settings import Settings
 
 

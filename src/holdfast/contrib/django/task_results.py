@@ -11,8 +11,8 @@ from django.apps import apps
 from django.utils.dateparse import parse_datetime
 from django.utils.module_loading import import_string
 
+from holdfast._engine.tasks import TaskError, TaskStatus
 from holdfast.contrib.django import compat
-from holdfast.engine.tasks import TaskError, TaskStatus
 
 BACKEND = "django_backend"
 """The member of a task's metadata that names its backend. Other tasks have none."""

@@ -11,13 +11,13 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.utils import timezone
 
-from holdfast.connections.transaction import run_in
+from holdfast._connections.transaction import run_in
+from holdfast._engine import tasks
+from holdfast._worker.handler import Handler, build_handler
 from holdfast.context import Context, SyncContext, TaskContext
 from holdfast.contrib.django import compat
 from holdfast.contrib.django.app import with_fresh_connections
 from holdfast.contrib.django.task_results import BACKEND, find_task
-from holdfast.engine import tasks
-from holdfast.handler import Handler, build_handler
 from holdfast.outcome import OUTCOMES, Cancel, Fail
 from holdfast.retry import DEFAULT_RETRY, RetryPolicy, next_delay
 

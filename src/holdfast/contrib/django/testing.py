@@ -17,14 +17,14 @@ from django.db import connections
 from django.test.utils import _TestState
 
 from holdfast import testing
+from holdfast._engine import Engine, clock, health, tasks
+from holdfast._install.schema import install_test_clock
+from holdfast._worker.handler import Handler
 from holdfast.app import App
 from holdfast.contrib.django.app import DjangoApp, keeps_connections
 from holdfast.contrib.django.checks import find_app
 from holdfast.contrib.django.conf import dsn_of, read_conf
-from holdfast.engine import Engine, clock, health, tasks
 from holdfast.errors import InvalidArgument
-from holdfast.handler import Handler
-from holdfast.schema import install_test_clock
 from holdfast.task import Task
 from holdfast.testing.drain import Drain, Ran
 from holdfast.testing.inline_runner import CoroutineRunner

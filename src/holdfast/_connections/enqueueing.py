@@ -1,0 +1,326 @@
+"""Enqueueing in few round trips: batches of bounded size, and one batch for concurrent callers."""
+
+import asyncio
+import copy
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from holdfast._engine.enqueue import Enqueued, NewTask, enqueue_many, enqueue_one
+from holdfast._engine.statement import Statement
+from holdfast._serialization.text import RawJson
+from holdfast.errors import (
+    DatabaseUnavailable,
+    HoldfastError,
+    PartlyEnqueued,
+    Refused,
+    TryAgain,
+    UnexpectedDatabaseError,
+    is_about_content,
+    is_missing_right,
+)
+from holdfast.options import is_arranged
+
+MAX_TASKS = 10_000
+MAX_TASKS_AHEAD = 500
+"""For statements that are sent ahead: few enough that one is built while the server works on another."""
+MAX_CHARACTERS = 32 * 1024 * 1024
+MAX_TASKS_TOGETHER = 1000
+"""Of concurrent callers: enough to make the round trip cheap, few enough to bound latency."""
+LOCK_MILLISECONDS = 100
+"""How long a statement that several callers share waits for the transaction of one key."""
+
+
+class Tasks(Protocol):
+    """The tasks of a batch. They may be built while they are iterated, and again each time."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[NewTask]: ...
+
+
+Progress = Callable[[int, int], object]
+"""Called after each round trip with the number of tasks enqueued so far, and of all tasks."""
+RunBatch = Callable[[Statement[list[Enqueued]]], list[Enqueued]]
+ARunBatch = Callable[[Statement[list[Enqueued]]], Awaitable[list[Enqueued]]]
+
+
+def batches(tasks: Iterable[NewTask], max_tasks: int = MAX_TASKS) -> Iterator[list[NewTask]]:
+    """The tasks in lists that one statement can carry."""
+    batch: list[NewTask] = []
+    characters = 0
+    for task in tasks:
+        length = len(task.payload) if isinstance(task.payload, RawJson) else 0
+        if len(batch) == max_tasks or (batch and characters + length > MAX_CHARACTERS):
+            yield batch
+            batch, characters = [], 0
+        batch.append(task)
+        characters += length
+    if batch:
+        yield batch
+
+
+def statements(tasks: Tasks) -> Iterator[Statement[list[Enqueued]]]:
+    """The statements of a batch that is sent ahead, each built when it is needed."""
+    return map(enqueue_many, batches(tasks, MAX_TASKS_AHEAD))
+
+
+def one_or_many(tasks: Sequence[NewTask]) -> Statement[list[Enqueued]]:
+    """The shortest statement for tasks of concurrent callers."""
+    if len(tasks) > 1:
+        return enqueue_many(tasks)
+    alone = enqueue_one(tasks[0])
+    return Statement(alone.sql, alone.params, lambda rows: [alone.decode(rows)])
+
+
+def may_wait(task: NewTask) -> bool:
+    """Whether an open transaction can hold up its statement. Tasks without a key lock nothing that exists."""
+    return task.idempotency_key is not None or is_arranged(task.options)
+
+
+def is_repeatable(tasks: Iterable[NewTask]) -> bool:
+    """Whether enqueueing again is harmless: every task has an idempotency key.
+
+    The key of a unique or debounced task is none: it is free again when that task has begun or ended.
+    """
+    return all(task.idempotency_key is not None and not is_arranged(task.options) for task in tasks)
+
+
+class EnqueueCounter:
+    """Counts the tasks that were enqueued, and reports progress."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self.done = 0
+        self._total = total
+        self._progress = progress
+
+    def __call__(self, enqueued: list[Enqueued]) -> list[Enqueued]:
+        self.done += len(enqueued)
+        if self._progress is not None:
+            self._progress(self.done, self._total)
+        return enqueued
+
+    def placed(self, error: Refused) -> Refused:
+        """The error with the position in the whole batch; the statement counts from its own first task."""
+        return _placed(error, self.done)
+
+    def told(self, error: HoldfastError, *, on_front: bool) -> HoldfastError:
+        """The error of a statement as the caller of the whole batch gets it."""
+        if on_front:
+            return self._partly(error)
+        return self.placed(error) if isinstance(error, Refused) else error
+
+    def _partly(self, error: HoldfastError) -> HoldfastError:
+        """The same on a front, where the statements before this one have been written."""
+        if isinstance(error, PartlyEnqueued):
+            written = tuple((place + self.done, task_id, new) for place, task_id, new in error.enqueued)
+            cause = error.cause
+        elif self.done:
+            written, cause = (), error
+        else:
+            return error
+        before = f"the first {self.done} tasks were enqueued, and then: " if self.done else ""
+        hint = "Tasks with a key can be enqueued again: those that exist are returned."
+        return PartlyEnqueued(
+            f"{before}{_moved(error.message, self.done)}",
+            hint=hint,
+            sqlstate="QF207",
+            enqueued=written,
+            cause=cause,
+        )
+
+
+def _placed(error: Refused, first: int) -> Refused:
+    return type(error)(_moved(error.message, first), hint=error.hint, sqlstate=error.sqlstate)
+
+
+def _moved(message: str, first: int) -> str:
+    return re.sub(r"\btasks\[(\d+)\]", lambda position: f"tasks[{int(position[1]) + first}]", message)
+
+
+def checked(tasks: Iterable[NewTask], max_tasks: int) -> Iterator[Statement[list[Enqueued]]]:
+    """The statements of a batch that are all built before the first is sent: every task is valid then."""
+    first = 0
+    for batch in batches(tasks, max_tasks):
+        try:
+            statement = enqueue_many(batch)
+        except Refused as error:
+            raise _placed(error, first) from None
+        yield statement
+        first += len(batch)
+
+
+async def achecked(tasks: Iterable[NewTask]) -> list[Statement[list[Enqueued]]]:
+    """The same in an event loop, which does other things between them."""
+    built: list[Statement[list[Enqueued]]] = []
+    for statement in checked(tasks, MAX_TASKS_AHEAD):
+        built.append(statement)
+        await asyncio.sleep(0)
+    return built
+
+
+def send_checked(
+    tasks: Iterable[NewTask], run: RunBatch, count: EnqueueCounter, *, on_front: bool = False
+) -> list[Enqueued]:
+    """For a transaction that others have begun, or for a front, on which each statement commits by itself."""
+    enqueued: list[Enqueued] = []
+    for statement in list(checked(tasks, MAX_TASKS_AHEAD if on_front else MAX_TASKS)):
+        try:
+            enqueued += count(run(statement))
+        except HoldfastError as error:
+            raise count.told(error, on_front=on_front) from error.__cause__
+    return enqueued
+
+
+async def asend_checked(
+    tasks: Iterable[NewTask], run: ARunBatch, count: EnqueueCounter, *, on_front: bool = False
+) -> list[Enqueued]:
+    enqueued: list[Enqueued] = []
+    for statement in await achecked(tasks):
+        try:
+            enqueued += count(await run(statement))
+        except HoldfastError as error:
+            raise count.told(error, on_front=on_front) from error.__cause__
+    return enqueued
+
+
+Send = Callable[[list[NewTask]], Awaitable[list[Enqueued]]]
+Waiting = tuple[NewTask, asyncio.Future[Enqueued]]
+
+
+class EnqueueBatcher:
+    """Lets the concurrent callers of one event loop share round trips.
+
+    While a statement is under way, further tasks are collected; when it returns, they are sent together.
+    There is no timer: a single caller does not wait.
+
+    With `send_alone`, `send` gives up soon where it has to wait for another transaction. Its tasks are then
+    sent one by one, and `send_alone` waits for the one that has to, while the others go on.
+    """
+
+    def __init__(self, send: Send, send_alone: Send | None = None) -> None:
+        self._send_together = send
+        self._send_alone = send_alone
+        self._waiting: list[Waiting] = []
+        self._sender: asyncio.Task[None] | None = None
+        self._aside: set[asyncio.Task[None]] = set()
+        self._one_by_one = asyncio.Lock()
+
+    async def enqueue(self, task: NewTask) -> Enqueued:
+        answer: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
+        self._waiting.append((task, answer))
+        if self._sender is None:
+            # A task of its own: the caller that came first may be cancelled while the others still wait.
+            self._sender = asyncio.create_task(self._send_all())
+        return await answer
+
+    async def _send_all(self) -> None:
+        try:
+            while self._waiting:
+                count = len(next(batches(task for task, _ in self._waiting[:MAX_TASKS_TOGETHER])))
+                batch, self._waiting = self._waiting[:count], self._waiting[count:]
+                await self._send([(task, answer) for task, answer in batch if not answer.done()])
+        finally:
+            self._sender = None
+            for _, answer in self._waiting:
+                answer.cancel()
+
+    async def _send(self, batch: Sequence[Waiting], *, again: bool = False) -> None:
+        if not batch:
+            return
+        send = self._send_alone if again and self._send_alone else self._send_together
+        try:
+            enqueued = await send([task for task, _ in batch])
+        except DatabaseUnavailable as error:
+            await self._settle_unknown(batch, error)
+        except PartlyEnqueued as error:
+            await self._settle_parts(batch, error, again=again)
+        except Exception as error:  # noqa: BLE001 - raised in the callers
+            await self._settle_refused(batch, error, again=again)
+        except BaseException:
+            for _, answer in batch:
+                answer.cancel()
+            raise
+        else:
+            for (_, answer), one in zip(batch, enqueued, strict=True):
+                if not answer.done():
+                    answer.set_result(one)
+
+    async def _settle_refused(self, batch: Sequence[Waiting], error: Exception, *, again: bool) -> None:
+        """Nothing was written. If one task was refused, halves are sent until that task is alone.
+
+        A conflict with another transaction is tried once more, if possible without the tasks that have none.
+        Any other error is that of all callers: to send the halves would be two statements per caller, all of
+        which fail.
+        """
+        if len(batch) > 1 and _is_about_one_task(error):
+            middle = len(batch) // 2
+            await self._send(batch[:middle])
+            await self._send(batch[middle:])
+        elif not isinstance(error, TryAgain) or again:
+            _raise_in(batch, error)
+        elif self._send_alone is None:
+            await self._send(batch, again=True)
+        elif len(batch) > 1:
+            self._set_aside(self._send_each(batch))
+        else:
+            self._set_aside(self._send(batch, again=True))
+
+    async def _send_each(self, batch: Sequence[Waiting]) -> None:
+        try:
+            async with self._one_by_one:
+                for task, answer in batch:
+                    if not answer.done():
+                        await self._send([(task, answer)])
+        except BaseException:
+            for _, answer in batch:
+                answer.cancel()
+            raise
+
+    def _set_aside(self, work: Coroutine[Any, Any, None]) -> None:
+        """The sender goes on with the tasks of others."""
+        aside = asyncio.create_task(work)
+        self._aside.add(aside)
+        aside.add_done_callback(self._aside.discard)
+
+    async def _settle_parts(self, batch: Sequence[Waiting], error: PartlyEnqueued, *, again: bool) -> None:
+        """Answer what some shards have written, and send the rest again."""
+        written = {place: Enqueued(task_id, created) for place, task_id, created in error.enqueued}
+        for place, one in written.items():
+            if not batch[place][1].done():
+                batch[place][1].set_result(one)
+        rest = [waiting for place, waiting in enumerate(batch) if place not in written]
+        if not written or isinstance(error.cause, DatabaseUnavailable):
+            cause = error.cause if isinstance(error.cause, DatabaseUnavailable) else None
+            await self._settle_unknown(rest, cause or DatabaseUnavailable(error.message))
+        else:
+            await self._settle_refused(rest, error.cause or error, again=again)
+
+    async def _settle_unknown(self, batch: Sequence[Waiting], error: DatabaseUnavailable) -> None:
+        """It is not known whether the tasks were written: only those with a key are sent again."""
+        keyed = [waiting for waiting in batch if waiting[0].idempotency_key]
+        again = keyed if len(keyed) < len(batch) else []
+        _raise_in([waiting for waiting in batch if waiting not in again], error)
+        await self._send(again)
+
+
+def _is_about_one_task(error: Exception) -> bool:
+    """Whether the engine refused a task of the batch, and would take the others."""
+    if isinstance(error, Refused):
+        return not is_missing_right(error)
+    return isinstance(error, HoldfastError) and is_about_content(error)
+
+
+def _raise_in(batch: Sequence[Waiting], error: Exception) -> None:
+    """Each caller gets an exception of its own: to raise one adds the caller's traceback to it."""
+    for _, answer in batch:
+        if not answer.done():
+            answer.set_exception(_copied(error))
+
+
+def _copied(error: Exception) -> HoldfastError:
+    if isinstance(error, HoldfastError):
+        own = copy.copy(error)
+    else:
+        own = UnexpectedDatabaseError(f"the task could not be enqueued: {error!r}")
+    own.__cause__ = error.__cause__ if isinstance(error, HoldfastError) else error
+    return own

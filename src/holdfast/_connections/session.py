@@ -1,0 +1,218 @@
+"""Opening one connection and setting up its session: defaults of the address, poolers, roles, timeouts."""
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from holdfast._connections.limited import LimitedAsyncConnection, LimitedConnection
+from holdfast.errors import translate
+
+AnyConnection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+
+LOCK_SECONDS = 1.0
+WORKER_ROLE = "holdfast_worker"
+CLIENT_ROLE = "holdfast_client"
+
+# A database of a single login has no roles: the login that uses it owns the schema.
+_SINGLE_LOGIN = """coalesce(
+  (select pg_get_userbyid(c.relowner) <> 'holdfast_owner' from pg_class c join pg_namespace n
+     on n.oid = c.relnamespace where n.nspname = 'queues' and c.relname = 'installation'), false)"""
+BACKEND_PID = f"select pg_backend_pid(), to_regclass('holdfast_front.shard') is not null, {_SINGLE_LOGIN}"
+# Not behind a pooler, which would pass the setting on to others, not above a limit that the login has, and
+# not on a front: at a statement timeout, PL/Proxy waits until a shard that hangs has taken a cancel request.
+_LIMIT = """, case when pg_backend_pid() = {pid} and to_regclass('holdfast_front.shard') is null
+  and (current_setting('statement_timeout')::interval = '0'
+    or current_setting('statement_timeout')::interval > '{milliseconds} ms')
+  then set_config('statement_timeout', '{milliseconds}ms', false) end"""
+SESSION_FACTS = """
+select pg_backend_pid(), count(*) = 2 and not {single_login}
+from pg_roles r
+where r.rolname in ('{role}', 'holdfast_owner') and pg_has_role(current_user, r.oid, 'member')
+"""
+
+# With the defaults of the operating system, an unreachable host is noticed only after many minutes.
+_DEFAULTS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+    "fallback_application_name": "holdfast",
+}
+_ENVIRONMENT = {"connect_timeout": "PGCONNECT_TIMEOUT", "target_session_attrs": "PGTARGETSESSIONATTRS"}
+_WORKER_DEFAULTS = {"connect_timeout": "5", "fallback_application_name": "holdfast worker"}
+
+
+_fronts: "weakref.WeakSet[AnyConnection]" = weakref.WeakSet()
+_single_logins: "weakref.WeakSet[AnyConnection]" = weakref.WeakSet()
+
+
+def is_front(connection: AnyConnection) -> bool:
+    """Return whether this is a front of several shards, on which every call commits by itself."""
+    return connection in _fronts
+
+
+def has_roles(connection: AnyConnection) -> bool:
+    """Return False in a database of a single login, which owns the schema."""
+    return connection not in _single_logins
+
+
+class DatabaseAddress:
+    """The connection string, resolved on first use: resolving it may start an embedded server."""
+
+    def __init__(self, resolve: Callable[[], str]) -> None:
+        self._resolve = resolve
+        self._lock = threading.Lock()
+        self._resolved = ""
+
+    def get(self) -> str:
+        with self._lock:
+            self._resolved = self._resolved or self._resolve()
+            return self._resolved
+
+    async def aget(self) -> str:
+        return self._resolved or await asyncio.to_thread(self.get)
+
+
+def with_defaults(url: str, *, worker: bool = False, reply_seconds: float | None = None) -> str:
+    """Add our defaults for parameters that neither the URL nor the environment sets.
+
+    A call that has less time than the default connects in that time, or in two seconds, the least that libpq
+    can do. Of several hosts, a worker needs one that accepts writes. An application may want to read from a
+    standby.
+    """
+    given = conninfo_to_dict(url)
+    given |= {name: "" for name, variable in _ENVIRONMENT.items() if variable in os.environ}
+    defaults = _DEFAULTS | _WORKER_DEFAULTS if worker else dict(_DEFAULTS)
+    if reply_seconds is not None:
+        defaults["connect_timeout"] = str(max(2, min(int(_DEFAULTS["connect_timeout"]), ceil(reply_seconds))))
+    if worker and ("," in str(given.get("host", "")) or "," in str(given.get("hostaddr", ""))):
+        defaults["target_session_attrs"] = "read-write"
+    return make_conninfo(url, **{name: value for name, value in defaults.items() if name not in given})
+
+
+def is_pooled(connection: AnyConnection, server_pid: int) -> bool:
+    """Return whether a pooler such as PgBouncer is in between: it reports a process id of its own."""
+    return connection.info.backend_pid != server_pid
+
+
+def session_settings(
+    *, powerful: bool, lock_timeout: float, role: str = WORKER_ROLE, lazy_commit: bool = False
+) -> str:
+    """Return the statement that sets up a session.
+
+    It limits waits for locks, and the rights of a login that has too many, and sets the isolation. With
+    `lazy_commit`, for calls that a crash may undo, a commit waits for the disk only where the engine asks.
+    Not for use behind a pooler, which would pass these settings on to other clients.
+    """
+    wanted = {
+        "lock_timeout": f"{lock_timeout * 1000:.0f}ms",
+        # A statement that waited for another transaction has to see what that one has committed.
+        "default_transaction_isolation": "read committed",
+    }
+    if lazy_commit:
+        wanted["synchronous_commit"] = "off"
+    if powerful:
+        wanted["role"] = role
+    return "select " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in wanted.items())
+
+
+def configure_session(
+    connection: psycopg.Connection[Any], lock_timeout: float = LOCK_SECONDS, *, lazy_commit: bool = False
+) -> None:
+    """Set up the session of a thread of the worker."""
+    row = connection.execute(_session_facts(WORKER_ROLE)).fetchone()
+    assert row is not None  # noqa: S101 - an aggregate has one row
+    if is_pooled(connection, row[0]):
+        connection.prepare_threshold = None
+    else:
+        settings = session_settings(powerful=row[1], lock_timeout=lock_timeout, lazy_commit=lazy_commit)
+        connection.execute(settings.encode())
+
+
+async def configure_async_session(
+    connection: psycopg.AsyncConnection[Any], role: str, *, lazy_commit: bool = False
+) -> None:
+    """Set up a session of the worker's event loop."""
+    server_pid, powerful = await session_facts(connection, role)
+    if is_pooled(connection, server_pid):
+        connection.prepare_threshold = None
+    else:
+        settings = session_settings(
+            powerful=powerful, lock_timeout=LOCK_SECONDS, role=role, lazy_commit=lazy_commit
+        )
+        await connection.execute(settings.encode())
+
+
+async def session_facts(connection: psycopg.AsyncConnection[Any], role: str) -> tuple[int, bool]:
+    """Return the process id of the server's backend, and whether the login has more rights than the role."""
+    row = await (await connection.execute(_session_facts(role))).fetchone()
+    assert row is not None  # noqa: S101 - an aggregate has one row
+    return row[0], row[1]
+
+
+def _session_facts(role: str) -> bytes:
+    return SESSION_FACTS.format(role=role, single_login=_SINGLE_LOGIN).encode()
+
+
+def open_connection(address: DatabaseAddress, reply_seconds: float | None = None) -> LimitedConnection:
+    """Return a connection in autocommit, on which no statement takes longer than `reply_seconds`."""
+    url = with_defaults(address.get(), reply_seconds=reply_seconds)
+    try:
+        connection = LimitedConnection.connect(url, autocommit=True)
+        connection.reply_seconds = reply_seconds
+        row = connection.execute(_first_statement(connection, reply_seconds)).fetchone()
+    except psycopg.Error as error:
+        raise translate(error) from error
+    _adapt(connection, row)
+    return connection
+
+
+async def open_async_connection(
+    address: DatabaseAddress, reply_seconds: float | None = None
+) -> psycopg.AsyncConnection[Any]:
+    """Return a connection in autocommit, on which no statement takes longer than `reply_seconds`."""
+    url = with_defaults(await address.aget(), reply_seconds=reply_seconds)
+    try:
+        connection = await LimitedAsyncConnection.connect(url, autocommit=True)
+    except psycopg.Error as error:
+        raise translate(error) from error
+    connection.reply_seconds = reply_seconds
+    try:
+        row = await (await connection.execute(_first_statement(connection, reply_seconds))).fetchone()
+    except BaseException as error:  # including the cancellation of the caller
+        connection.pgconn.finish()
+        if isinstance(error, psycopg.Error):
+            raise translate(error) from error
+        raise
+    _adapt(connection, row)
+    return connection
+
+
+def _first_statement(connection: AnyConnection, reply_seconds: float | None) -> bytes:
+    if reply_seconds is None:
+        return BACKEND_PID.encode()
+    limit = _LIMIT.format(pid=connection.info.backend_pid, milliseconds=round(reply_seconds * 1000))
+    return f"{BACKEND_PID}{limit}".encode()
+
+
+def keeps_session(connection: AnyConnection) -> bool:
+    """Return False behind a pooler: no prepared statement, setting or LISTEN outlasts a transaction there."""
+    return connection.prepare_threshold is not None
+
+
+def _adapt(connection: AnyConnection, row: tuple[Any, ...] | None) -> None:
+    assert row is not None  # noqa: S101 - a select without a condition has one row
+    if is_pooled(connection, row[0]):
+        connection.prepare_threshold = None
+    if row[1]:
+        _fronts.add(connection)
+    if row[2]:
+        _single_logins.add(connection)

@@ -1,0 +1,1 @@
+"""Installs the engine in a database, and starts the embedded PostgreSQL."""

@@ -1,0 +1,1 @@
+"""The worker: claims tasks, runs their handlers and reports how they ended."""

@@ -1,0 +1,305 @@
+"""Recording: the steps of runs go to the database in batches, which gather during each round trip."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from holdfast._connections.worker_connection import WorkerConnection
+from holdfast._engine import steps
+from holdfast._engine.steps import StartingStep
+from holdfast._telemetry.logs import Log
+from holdfast._worker.jobs import Job, Stop
+from holdfast._worker.metrics import Metrics
+from holdfast._worker.reading import RunRead, RunReader
+from holdfast._worker.setbacks import got_over, is_outage, try_later
+from holdfast._workflows.journal import Read, Recorded, Started
+from holdfast._workflows.memory import FailedStep, StepMemo, memo_json, to_timestamp
+from holdfast.errors import HoldfastError, Refused, TryAgain, UnexpectedDatabaseError, is_about_content
+
+MAX_AT_ONCE = 1000
+MAX_CHARACTERS = 16 * 1024 * 1024
+BUSY_SECONDS = 0.02
+UNIQUE_VIOLATION = "23505"
+MAX_FAILURES = 16
+"""After so many in a row, it is not about one run."""
+
+
+class Memo(NamedTuple):
+    """What a run records as JSON text, and what to call with the verdict."""
+
+    job: Job
+    written: str
+    done: Recorded
+    failures: int = 0
+
+
+class Start(NamedTuple):
+    """The step of a run that starts children, the children as JSON, and what to call with their ids."""
+
+    job: Job
+    step: StartingStep
+    tasks: str
+    payloads: list[str] | None
+    done: Started
+    failures: int = 0
+
+
+class StepRecorder:
+    """Records the steps of runs, has them read, and looks after suspensions. All in the event loop."""
+
+    def __init__(
+        self,
+        connection: WorkerConnection,
+        worker_id: str,
+        log: Log,
+        metrics: Metrics,
+        stop: Callable[[Job, Stop], None],
+    ) -> None:
+        self._connection = connection
+        self._worker_id = worker_id
+        self._log = log
+        self._metrics = metrics
+        self._stop = stop
+        self._memos: list[Memo] = []
+        self._looks: list[str] = []
+        self._starts: list[Start] = []
+        self._failures = 0
+        self._more = asyncio.Event()
+        # A run that is alone gains nothing by waiting for others: its memo is sent without the task below.
+        self._is_alone = True
+        self._is_idle = False
+        self._sent: tuple[Job, StepMemo, Recorded] | None = None
+        self._own_id = worker_id.encode()
+        self._reader = RunReader(connection, worker_id, log, stop, self._more.set)
+
+    def read(self, job: Job, done: Read, signals: Sequence[str] = ()) -> None:
+        self._reader.add(RunRead(job, done, signals))
+
+    def record(self, job: Job, written: str, done: Recorded) -> None:
+        self._record_again(Memo(job, written, done))
+
+    def _record_again(self, memo: Memo) -> None:
+        self._memos.append(memo)
+        self._more.set()
+
+    def record_one(self, job: Job, memo: StepMemo, done: Recorded) -> None:
+        """Send it now, if nothing is under way and no others are likely to come meanwhile."""
+        if not (self._sent is None and self._is_alone and self._is_idle) or self._more.is_set():
+            self.record(job, _run_of_one(job, memo), done)
+            return
+        statement = steps.record_step(
+            self._own_id,
+            job.task_id,
+            job.token,
+            name=memo.name,
+            number=memo.number,
+            took_ms=memo.took_ms,
+            result=memo.result or "null",
+            arguments=memo.arguments,
+        )
+        self._sent = (job, memo, done)
+        if self._connection.run_now(statement, self._answered):
+            self._metrics.sent("record_steps", 1)
+        else:
+            self._sent = None
+            self.record(job, _run_of_one(job, memo), done)
+
+    def look(self, job: Job) -> None:
+        """A run was suspended: see whether what it waits for has come before that was committed."""
+        self._looks.append(job.task_id)
+        self._more.set()
+
+    def start(
+        self, job: Job, step: StartingStep, tasks: str, payloads: list[str] | None, done: Started
+    ) -> None:
+        self._start_again(Start(job, step, tasks, payloads, done))
+
+    def _start_again(self, start: Start) -> None:
+        self._starts.append(start)
+        self._more.set()
+
+    def step_failed(self, job: Job, failed: FailedStep) -> None:
+        self._metrics.step_failed(job.type, failed.function)
+        next_try = None if failed.retry_at is None else to_timestamp(failed.retry_at)
+        self._log.warning(
+            "step_failed",
+            **job.log_fields,
+            step=failed.name,
+            step_try=failed.number,
+            step_tries=failed.tries,
+            exception=failed.error.get("exception"),
+            error=str(failed.error.get("message")).partition("\n")[0][:500],
+            next_try=next_try,
+        )
+
+    def _answered(self, recorded: bool | None) -> None:
+        sent, self._sent = self._sent, None
+        assert sent is not None  # noqa: S101 - it was sent
+        job, memo, done = sent
+        if recorded:
+            done("recorded", None)
+        else:  # the task repeats it with the same token, and learns why
+            self._memos.insert(0, Memo(job, _run_of_one(job, memo), done))
+        if self._memos or self._reader.has_more or self._looks or self._starts:
+            self._more.set()
+
+    async def run(self) -> None:
+        while True:
+            self._is_idle = True
+            await self._more.wait()
+            self._more.clear()
+            if self._sent is not None:  # its answer comes back here if there is more to do
+                continue
+            self._is_idle = False
+            if self._starts:
+                await self._start_some()
+            if self._reader.has_more:
+                await self._reader.read_some()
+            if self._memos:
+                batch = self._next_memos()
+                self._is_alone = len(batch) == 1
+                await self._record(batch)
+            if self._looks:
+                looks, self._looks = self._looks, []
+                await self._look(looks)
+            if self._memos or self._reader.has_more or self._starts:
+                self._more.set()
+
+    def _next_memos(self) -> list[Memo]:
+        """As many as fit into one statement; fewer if they are large, and one that failed before alone."""
+        batch = self._memos[:MAX_AT_ONCE]
+        characters = 0
+        for n, memo in enumerate(batch):
+            characters += len(memo.written)
+            if characters > MAX_CHARACTERS or memo.failures:
+                batch = batch[: max(1, n)]
+                break
+        self._memos = self._memos[len(batch) :]
+        return batch
+
+    async def _record(self, batch: list[Memo]) -> None:
+        while True:
+            try:
+                statement = steps.record_steps(self._worker_id, [memo.written for memo in batch])
+                self._metrics.sent("record_steps", len(batch))
+                verdicts = await self._connection.run(lambda: statement)  # noqa: B023 - it runs now
+            except HoldfastError as error:
+                if not is_outage(error):
+                    await self._not_recorded(batch, error, final=_is_about_content(error))
+                    return
+                # With the same tokens: what was recorded before the connection broke returns already.
+                await self._connection.pause(error)
+            else:
+                self._failures = 0
+                if len(verdicts) != len(batch):
+                    why = f"{len(batch)} runs were recorded, and {len(verdicts)} verdicts came back"
+                    await self._not_recorded(batch, UnexpectedDatabaseError(why), final=True)
+                    return
+                for memo, (verdict, stored) in zip(batch, verdicts, strict=True):
+                    self._answer(memo, verdict, stored)
+                return
+
+    async def _not_recorded(self, batch: list[Memo], error: HoldfastError, *, final: bool) -> None:
+        """A step that cannot be stored fails alone, or is sent again alone: it must not delay the others."""
+        if len(batch) > 1:
+            for one in batch:
+                await self._record([one])
+            return
+        [memo] = batch
+        if final:
+            self._log.error("step_refused", **memo.job.log_fields, error=str(error))
+            memo.done("refused", error)
+        elif memo.job.phase == "ended":
+            memo.done("lost", None)
+        else:
+            await self._slow_down(error)
+            delay = try_later(memo, self._record_again, "step_not_stored")
+            fields = memo.job.log_fields
+            self._log.warning("step_not_stored", **fields, error=str(error), retry_in=delay)
+
+    async def _start_some(self) -> None:
+        """Up to one that waited for a lock in vain: other runs go on before the next one waits."""
+        starts, self._starts = sorted(self._starts, key=lambda start: start.failures), []
+        while starts:
+            if not await self._start(starts.pop(0)):
+                break
+        self._starts = [*starts, *self._starts]
+
+    async def _start(self, start: Start) -> bool:
+        """False if it waited for a lock in vain."""
+        job, step, tasks, payloads, *_ = start
+        while True:
+            try:
+                statement = steps.start_children(
+                    self._worker_id, job.task_id, job.token, step=step, tasks=tasks, payloads=payloads
+                )
+                verdict, task_ids = await self._connection.run(lambda: statement)  # noqa: B023 - it runs now
+            except HoldfastError as error:
+                if is_outage(error):
+                    # A repeated call returns the children that were started before the connection broke.
+                    await self._connection.pause(error)
+                    continue
+                await self._not_started(start, error)
+                return not isinstance(error, TryAgain)
+            else:
+                self._failures = 0
+                self._answer_start(start, verdict, task_ids)
+                return True
+
+    async def _not_started(self, start: Start, error: HoldfastError) -> None:
+        if isinstance(error, Refused) or _is_about_content(error):
+            start.done("refused", (), error)
+        elif start.job.phase == "ended":
+            start.done("lost", (), None)
+        else:
+            await self._slow_down(error)
+            delay = try_later(start, self._start_again, "children_not_started")
+            fields = start.job.log_fields
+            self._log.warning("children_not_started", **fields, error=str(error), retry_in=delay)
+
+    async def _slow_down(self, error: HoldfastError) -> None:
+        """An error of the server, which may concern everything; a lock concerns those that wait for it."""
+        if isinstance(error, TryAgain):
+            return
+        self._failures += 1
+        if self._failures > MAX_FAILURES:
+            await self._connection.pause(error)
+
+    def _answer_start(self, start: Start, verdict: str, task_ids: list[str]) -> None:
+        if start.failures:
+            got_over(start)
+        if verdict == "busy":
+            asyncio.get_running_loop().call_later(BUSY_SECONDS, self._start_again, start)
+            return
+        if verdict in ("lost", "cancelled"):
+            self._stop(start.job, "lost" if verdict == "lost" else "cancelled")
+        start.done(verdict, task_ids, None)
+
+    def _answer(self, memo: Memo, verdict: str, stored: Any) -> None:
+        if memo.failures:
+            got_over(memo)
+        if verdict == "busy":
+            asyncio.get_running_loop().call_later(BUSY_SECONDS, self._record_again, memo)
+            return
+        if verdict == "already" and any(step["token"] != memo.job.token for step in stored):
+            # Not possible while the lease is locked; the next attempt reads what is stored.
+            verdict = "lost"
+        if verdict in ("lost", "cancelled"):
+            self._stop(memo.job, "lost" if verdict == "lost" else "cancelled")
+        memo.done(verdict, None)
+
+    async def _look(self, task_ids: list[str]) -> None:
+        try:
+            await self._connection.run(partial(steps.wake_waiting, task_ids))
+        except HoldfastError as error:  # a sweep does it within a second
+            self._log.warning("look_failed", error=str(error))
+
+
+def _is_about_content(error: HoldfastError) -> bool:
+    """A name that is there twice is, too: the same call, if it is under way, has locked the lease."""
+    return is_about_content(error) or error.sqlstate == UNIQUE_VIOLATION
+
+
+def _run_of_one(job: Job, memo: StepMemo) -> str:
+    return steps.run_json(job.task_id, job.token, memo_json([memo]))

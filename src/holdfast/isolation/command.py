@@ -1,0 +1,140 @@
+"""The executor `command`: external programs that the configuration names."""
+
+import asyncio
+import functools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast._serialization.failure import fitted
+from holdfast._telemetry.logs import Log
+from holdfast._worker.attempt import AttemptEnd, NotEncoded, check_answer, end_of_not_encoded
+from holdfast._worker.envelope import Envelope
+from holdfast._worker.executor import CannotStart, ExecutorTask, pass_on_output, reason_to_stop
+from holdfast._worker.handler import Handler
+from holdfast.isolation.command_run import CommandPlan, CommandRun, chosen_variables
+from holdfast.isolation.process_tree import weaknesses
+from holdfast.isolation.run_end import RunBounds, RunEnd
+from holdfast.isolation.spawner_client import ProcessNotStarted, SpawnerClient
+from holdfast.resources import NO_RESOURCE_LIMITS
+from holdfast.retry import DEFAULT_RETRY
+from holdfast.settings import Settings
+from holdfast.settings.commands import Command
+
+
+class CommandExecutor:
+    """The type of a task and the worker's configuration decide which command runs it, nothing else."""
+
+    needs_handler = False
+
+    def __init__(
+        self,
+        *,
+        spawner: SpawnerClient,
+        settings: Settings,
+        record_killed: Callable[[Any, str], None],
+        log: Log,
+    ) -> None:
+        self._spawner = spawner
+        self._settings = settings
+        self._record_killed = record_killed
+        self._log = log
+
+    async def prepare(self) -> None:
+        """Log what is not enforced on this platform."""
+        if self._settings.commands and (missing := weaknesses()):
+            self._log.warning("isolation_limited", not_enforced=missing)
+
+    async def run(self, job: ExecutorTask, handler: Handler | None) -> AttemptEnd | None:
+        found = command_for(job.type, self._settings.commands)
+        if found is None:
+            message = f"this worker has no command for tasks of type {job.type}"
+            raise CannotStart("executor_not_available", message)
+        bounds = bounds_of(found[1], self._settings, job, handler)
+        run = CommandRun(
+            plan_of(*found, **_variables(job)), bounds, functools.partial(pass_on_output, "stderr")
+        )
+        try:
+            end, cancelled = await self._run(run, job, bounds)
+        except ProcessNotStarted as error:
+            raise CannotStart("executor_failed", str(error)) from error
+        if cancelled:
+            if end.answer is None:
+                self._record_killed(job, json.dumps(end.as_error()))
+            return None
+        return self._attempt_end(job, handler, end)
+
+    async def close(self) -> None:
+        await self._spawner.close()
+
+    async def _run(
+        self, run: CommandRun, job: ExecutorTask, bounds: RunBounds
+    ) -> tuple[RunEnd[Envelope], bool]:
+        """Return when the run is over, even if this call is cancelled, and say whether it was."""
+        running = asyncio.ensure_future(run.run(self._spawner, job.payload.encode()))
+        cancelled = False
+        while not running.done():
+            try:
+                await asyncio.shield(running)
+            except asyncio.CancelledError:
+                cancelled = True
+                run.stop(*reason_to_stop(job, bounds))
+            except ProcessNotStarted:
+                break
+        return running.result(), cancelled
+
+    def _attempt_end(self, job: ExecutorTask, handler: Handler | None, end: RunEnd[Envelope]) -> AttemptEnd:
+        envelope = end.answer
+        if envelope is not None and envelope.succeeded:
+            try:
+                check_answer(handler, envelope.payload or "null")
+            except NotEncoded as error:
+                return end_of_not_encoded(error)
+            return AttemptEnd.succeeded(envelope.payload or "null")
+        if envelope is not None and envelope.validation_failure is not None:
+            message = envelope.validation_failure
+            return AttemptEnd.failed("validation_failure", message, **fitted(end.detail))
+        if envelope is not None:
+            end = RunEnd("command_failed", envelope.error or "", detail=end.detail)
+        self._log.warning("run_ended", **job.log_fields, kind=end.kind, why=end.message)
+        return end.as_attempt_end(DEFAULT_RETRY if handler is None else handler.retry, job.attempt)
+
+
+def command_for(task_type: str, commands: Mapping[str, Command]) -> tuple[str, Command] | None:
+    """The command that names this type or, if none does, its longest prefix."""
+    fitting = [(command.suits(task_type), name) for name, command in commands.items()]
+    best, name = max(fitting, default=(0, ""))
+    return (name, commands[name]) if best else None
+
+
+def plan_of(name: str, command: Command, **variables: str) -> CommandPlan:
+    return CommandPlan(
+        name=name,
+        arguments=command.argv,
+        environment={**chosen_variables(command.environment), **variables},
+        directory=command.directory,
+        user=command.user,
+    )
+
+
+def bounds_of(
+    command: Command, settings: Settings, job: ExecutorTask | None, handler: Handler | None
+) -> RunBounds:
+    """The task decides first, then its handler, then the command."""
+    seconds = None if command.timeout is None else command.timeout.total_seconds()
+    own = NO_RESOURCE_LIMITS if handler is None else handler.resources
+    return RunBounds(
+        timeout=seconds if job is None else job.limit(handler.timeout if handler else None, seconds),
+        output=settings.output_limit,
+        grace=settings.kill_grace.total_seconds(),
+        resources=command.resources if own == NO_RESOURCE_LIMITS else own,
+    )
+
+
+def _variables(job: ExecutorTask) -> dict[str, Any]:
+    return {
+        "HOLDFAST_TASK_ID": job.task_id,
+        "HOLDFAST_TASK_TYPE": job.type,
+        "HOLDFAST_ATTEMPT": str(job.attempt),
+        "HOLDFAST_MAX_ATTEMPTS": str(job.max_attempts),
+    }

@@ -1,0 +1,212 @@
+"""Runs outside the worker's process: their bounds, their output, and how they ended."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from holdfast._serialization.failure import error_of, fitted
+from holdfast._worker.attempt import AttemptEnd
+from holdfast.isolation.spawner_client import ProcessExit, signal_name
+from holdfast.resources import Resources, size_text
+from holdfast.retry import RetryPolicy, next_delay
+
+HEAD_BYTES = 2048
+TAIL_BYTES = 6144
+PASSED_ON_BYTES = 64 * 1024
+CHUNK_BYTES = 64 * 1024
+
+STOPPED = {
+    "cancelled": ("killed_on_cancel", "the run was ended because its task was cancelled"),
+    "deleted": ("killed_on_delete", "the run was ended because its task was deleted"),
+    "lost": ("killed_on_loss", "the run was ended because the lease of its task was lost"),
+    "shutdown": ("killed_on_shutdown", "the run was ended because the worker shuts down"),
+}
+"""Why a worker stops a run: the kind and the message that are stored."""
+
+A = TypeVar("A")
+
+
+class RunFailed(Exception):
+    """The error that a retry policy is given when a run ended without an answer."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class RunBounds:
+    """What a run may use before it is ended."""
+
+    timeout: float | None
+    output: int
+    grace: float
+    resources: Resources
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the spawner has to measure the whole process tree."""
+        return self.resources.memory is not None or self.resources.processes is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd(Generic[A]):
+    """With an answer, the run itself told how it ended; otherwise kind and message say what was observed.
+
+    A child process returns an AttemptEnd, a command an Envelope.
+    """
+
+    kind: str = ""
+    message: str = ""
+    answer: A | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_error(self) -> dict[str, Any]:
+        return {**error_of(self.kind, self.message), **fitted(self.detail)}
+
+    def as_attempt_end(self, retry: RetryPolicy, attempt: int) -> AttemptEnd:
+        """The end of an attempt whose run has no answer."""
+        delay = next_delay(retry, attempt, RunFailed(self.kind, self.message))
+        if delay is None:
+            return AttemptEnd("failed", error=self.as_error())
+        return AttemptEnd("retry", error=self.as_error(), delay=delay)
+
+
+class OutputStream:
+    """Reads stdout or stderr of a run without blocking, and keeps the beginning and the end."""
+
+    def __init__(
+        self,
+        descriptor: int,
+        counted: Callable[[int], None],
+        pass_on: Callable[[bytes], None],
+        *,
+        keep: int = 0,
+    ) -> None:
+        """The first `keep` bytes are kept whole."""
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._counted = counted
+        self._pass_on = pass_on
+        self._max_whole = keep
+        self._loop = asyncio.get_running_loop()
+        self._open = True
+        self.begin()
+        self._loop.add_reader(descriptor, self._read)
+
+    def begin(self) -> None:
+        """Forget the output of the run before."""
+        self.count = 0
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._whole = bytearray()
+
+    def drain(self) -> None:
+        """Read everything that has arrived."""
+        while self._read():
+            pass
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+
+    @property
+    def whole(self) -> bytes:
+        return bytes(self._whole)
+
+    @property
+    def text(self) -> str:
+        """The beginning and the end; what was omitted or cannot be decoded is marked."""
+        omitted = self.count - len(self._head) - len(self._tail)
+        between = f"\n… {omitted} bytes left out …\n".encode() if omitted else b""
+        return (self._head + between + self._tail).decode(errors="replace")
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._descriptor, CHUNK_BYTES) if self._open else b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return False
+        self._keep(data)
+        return True
+
+    def _keep(self, data: bytes) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._pass_on(data[: max(0, PASSED_ON_BYTES - self.count)])
+        self.count += len(data)
+        self._whole += data[: self._max_whole - len(self._whole)]
+        room = HEAD_BYTES - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:][-TAIL_BYTES:]
+        del self._tail[:-TAIL_BYTES]
+        self._counted(len(data))
+
+
+def judge(exited: ProcessExit, why: str | None, bounds: RunBounds) -> tuple[str, str]:
+    """The kind and message of an end without an answer. What the worker did explains what was observed."""
+    cause = why or exited.why
+    if cause in STOPPED:
+        return STOPPED[cause]
+    if cause is not None:
+        return cause, _cause_text(cause, bounds)
+    if bounds.resources.memory is not None and exited.status and exited.memory > bounds.resources.memory:
+        return "memory_limit", _cause_text("memory_limit", bounds)
+    if exited.signal is not None:
+        return _signalled(exited.signal, bounds)
+    if exited.exit_code:
+        return "exit_code", f"the process ended with exit code {exited.exit_code}"
+    return "envelope_missing", "the process ended with exit code 0 and without an envelope"
+
+
+def describe_exit(exited: ProcessExit, stdout: OutputStream, stderr: OutputStream) -> dict[str, Any]:
+    """How a process ended, what it used and what it printed."""
+    found: dict[str, Any] = {
+        "exit_code": exited.exit_code,
+        "signal": None if exited.signal is None else signal_name(exited.signal),
+        "cpu_seconds": round(exited.cpu, 3),
+        "max_memory_bytes": exited.memory,
+    }
+    known = {name: value for name, value in found.items() if value is not None}
+    return {**known, **describe_output(stdout, stderr)}
+
+
+def describe_output(stdout: OutputStream, stderr: OutputStream) -> dict[str, Any]:
+    """What was printed; an empty stream is left out."""
+    found: dict[str, Any] = {}
+    for name, stream in (("stdout", stdout), ("stderr", stderr)):
+        if stream.count:
+            found |= {name: stream.text, f"{name}_bytes": stream.count}
+    return found
+
+
+def _cause_text(cause: str, bounds: RunBounds) -> str:
+    resources = bounds.resources
+    return {
+        "timeout": f"the attempt took longer than its limit of {bounds.timeout or 0:g} s",
+        "memory_limit": f"the run took more memory than its limit of {size_text(resources.memory or 0)}",
+        "process_limit": f"the run started more than its limit of {resources.processes} processes",
+        "output_limit": f"the run printed more than the {size_text(bounds.output)} allowed",
+        "envelope_malformed": "what came in place of an envelope cannot be read",
+        "spawner_died": "the worker's spawner was killed, and the run with it",
+    }.get(cause, cause)
+
+
+def _signalled(number: int, bounds: RunBounds) -> tuple[str, str]:
+    resources, name = bounds.resources, signal_name(number)
+    if number == signal.SIGXCPU and resources.cpu is not None:
+        return "cpu_limit", f"the run used more than its limit of {resources.cpu:g} s of CPU time"
+    if number == signal.SIGXFSZ and resources.file_size is not None:
+        return "file_size_limit", f"the run wrote a file of more than {size_text(resources.file_size)}"
+    if number == signal.SIGKILL:
+        return "signal", f"another process ended the run with {name}: was the system out of memory?"
+    return "signal", f"the process was ended by {name}"

@@ -1,0 +1,1 @@
+"""The engine: SQL files, and the names of the units that a database may do without."""
