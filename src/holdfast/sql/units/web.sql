@@ -1,3 +1,39 @@
+-- Web access: tokens, and sessions of the dashboard.
+
+-- section: tables
+-- Access to the HTTP server: tokens, and sessions of the dashboard.
+
+-- Contains only hashes of secrets.
+create table queues.access_token (
+  token_id bigint generated always as identity constraint access_token_pkey primary key,
+  name text not null,
+  namespace text collate "C" not null,
+  token_hash bytea not null constraint one_token_per_hash unique,
+  scopes text[] not null constraint known_scopes check (
+    scopes <> '{}' and scopes <@ array['enqueue', 'read', 'operate', 'admin']),
+  created_at timestamptz not null,
+  created_by text not null,
+  expires_at timestamptz not null,
+  last_used_at timestamptz,
+  revoked_at timestamptz,
+  revoked_by text
+);
+comment on table queues.access_token is
+  'Access tokens of the HTTP server, with scopes and expiry. Never removed, so that acts keep a name.';
+comment on column queues.access_token.namespace is 'The namespace of tasks that are enqueued with it.';
+comment on column queues.access_token.token_hash is 'SHA-256 of the token; only its holder knows the token.';
+
+create table queues.access_session (
+  session_hash bytea constraint access_session_pkey primary key,
+  token_id bigint not null,
+  opened_at timestamptz not null,
+  last_seen_at timestamptz not null,
+  expires_at timestamptz not null
+);
+comment on table queues.access_session is
+  'Sessions of the dashboard, each with its token. A session ends with its token.';
+
+-- section: functions
 -- Access tokens and sessions of the HTTP server, and what is done with them.
 -- Invariant: only hashes of secrets are stored, and a session of the dashboard is valid no longer than its token. No
 -- login can create or renew a token that allows what the login itself may not do.
@@ -304,3 +340,70 @@ begin
   select t.* from jsonb_populate_recordset(null::queues.access_token, tokens) t;
 end
 $$;
+
+-- section: views
+-- What people read about access to the HTTP server.
+
+-- The access tokens of the HTTP server, without their hashes.
+create or replace view queues.access_token_status with (security_barrier) as
+select t.token_id, t.name, t.namespace, t.scopes, t.created_at, t.created_by, t.expires_at, t.last_used_at,
+  t.revoked_at, t.revoked_by, t.revoked_at is null and t.expires_at > queues.clock() as good,
+  (select pg_catalog.count(*) from queues.access_session s
+   where s.token_id = t.token_id and least(s.expires_at, t.expires_at) > queues.clock()) as sessions
+from queues.access_token t;
+
+comment on view queues.access_token_status is 'The access tokens of the HTTP server, without their hashes.';
+
+-- The valid tokens of each namespace. Internal: part of namespace_member.
+create or replace view queues.namespace_token as
+select t.namespace, t.name, t.created_at as added_at, t.created_by as added_by
+from queues.access_token t where t.revoked_at is null and t.expires_at > queues.clock();
+
+comment on view queues.namespace_token is 'The valid tokens of each namespace.';
+
+-- section: grants
+-- The HTTP server. Its login is a member of holdfast_operator, and of holdfast_client if it enqueues tasks.
+grant execute on function
+  queues.create_token, queues.renew_token, queues.revoke_token, queues.check_token, queues.open_session,
+  queues.check_session, queues.close_session, queues.record_reveal
+to holdfast_operator;
+grant execute on function queues.enqueue_for_token to holdfast_client;
+grant select on queues.access_token_status to holdfast_operator;
+
+-- section: facts
+-- What should be the same on every shard, as text. Tokens are compared by what they allow.
+select 'access token' as what, pg_catalog.format('token %s %s', t.token_id, t.name) as fact
+from queues.access_token_status t where t.good;
+
+-- section: functions if absent
+-- What core calls in a database without web access: functions with the names of those in the unit. They find
+-- nothing and do nothing.
+-- Invariant: their parameters and results are those of the unit, so that each takes the place of the other.
+-- Lock order: none.
+-- At the same time: nothing is read or written.
+
+-- Returns an empty document: there are no tokens.
+-- Internal: called by shard_settings.
+create or replace function queues.shard_tokens()
+returns jsonb
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$ select '[]'::jsonb $$;
+
+-- Does nothing: there can be no tokens.
+-- Internal: called by take_shard_settings.
+create or replace function queues.take_shard_tokens(tokens jsonb)
+returns void
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$ select $$;
+
+-- section: views if absent
+-- What core reads in a database without web access: a view of the same name, without rows.
+
+-- No tokens, because there is no web access.
+create or replace view queues.namespace_token as
+select null::text collate "C" as namespace, null::text as name, null::timestamptz as added_at, null::text as added_by
+where false;
+
+comment on view queues.namespace_token is 'No tokens, because there is no web access.';
