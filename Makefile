@@ -129,7 +129,7 @@ dist: $(VENV) ## build the release into dist/ twice, compare, and try it in empt
 	$(BIN)/python tools/dist.py
 	HOLDFAST_RELEASE=true $(BIN)/python -m pytest tests/release tests/docs/test_walkthroughs.py tests/browser/test_ten_minutes.py -x -s $(ARGS)
 
-ten-minutes: $(VENV) ## follow the README in an empty environment, look at the dashboard, and print how long it took
+ten-minutes: $(VENV) ## follow the first tutorial in an empty environment, look at the dashboard, and print how long it took
 	@tools/ensure-chromium
 	HOLDFAST_RELEASE=true $(BIN)/python -m pytest tests/browser/test_ten_minutes.py -n0 -k nothing $(ARGS)
 

@@ -26,13 +26,14 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dis
 
 
 class Shot(NamedTuple):
-    """A picture: a page, in a colour scheme, as wide as this."""
+    """A picture: a page, in a colour scheme, as wide as this; or one panel of it."""
 
     name: str
     path: str
     scheme: str = "light"
     width: int = 1280
     height: int = 800
+    panel: str = ""
 
 
 ORDER = "the page of the order"
@@ -44,6 +45,7 @@ SHOTS = (
     Shot("tasks-dark", "/tasks", "dark"),
     Shot("task", ORDER, height=1000),
     Shot("task-dark", ORDER, "dark", height=1000),
+    Shot("timeline", ORDER, panel="Timeline"),
     Shot("errors", "/errors?window=start", height=400),
     Shot("errors-dark", "/errors?window=start", "dark", height=420),
     Shot("schedules", "/schedules", height=420),
@@ -77,7 +79,8 @@ def draw(browser: Browser, url: str, shot: Shot, order: str) -> bytes:
     page = context.new_page()
     page.goto(order if shot.path == ORDER else shot.path)
     page.get_by_role("heading", level=1).wait_for()
-    picture = page.screenshot()
+    shown = page.get_by_role("region", name=shot.panel, exact=True) if shot.panel else page
+    picture = shown.screenshot()
     context.close()
     return smaller(picture)
 

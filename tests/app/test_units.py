@@ -32,8 +32,8 @@ def test_an_event_without_events_names_the_unit_and_how_to_add_it(core_db: Datab
 def test_every_function_and_view_of_a_unit_is_known_to_be_of_that_unit(core_db: Database, unit: str) -> None:
     (part,) = (part for part in Sources().units if part.unit == unit)
     (absent,) = (part for part in Sources().absent if part.unit == unit)
-    stated = "".join(piece.sql for piece in [*part.stated_functions, *part.views])
-    instead = "".join(piece.sql for piece in [*absent.stated_functions, *absent.views])
+    stated = "".join(piece.sql for piece in [*part.of("functions"), *part.of("views")])
+    instead = "".join(piece.sql for piece in [*absent.of("functions"), *absent.of("views")])
     connection = core_db.connect()
     for line in stated.splitlines():
         kind, _, rest = line.removeprefix("create or replace ").partition(" ")

@@ -1,4 +1,4 @@
-"""holdfast dev: the README's program, edited while it runs; and what watches code and child processes."""
+"""holdfast dev: the program of its page, edited while it runs; and what watches code and child processes."""
 
 import io
 import os
@@ -25,7 +25,7 @@ from holdfast.cli.local_processes import LocalProcesses, Log, Part
 from support.command import HOLDFAST, IGNORING_INTERRUPTS
 from support.commands import run
 from support.database import Database
-from support.documents import ROOT, code
+from support.documents import DOCS, code
 from support.processes import descendants, processes
 
 PATIENCE_SECONDS = 60.0
@@ -76,8 +76,8 @@ class Developed:
 
 @contextmanager
 def developing(directory: Path, *arguments: str, **variables: str) -> Iterator[Developed]:
-    readme = code((ROOT / "README.md").read_text(), "python")
-    (directory / "shop.py").write_text(next(one for one in readme if one.startswith("# shop.py")))
+    [program] = code((DOCS / "howto" / "develop.md").read_text(), "python")
+    (directory / "shop.py").write_text(program)
     inherited = {name: value for name, value in os.environ.items() if name != "HOLDFAST_LOG_LEVEL"}
     with subprocess.Popen(
         [*IGNORING_INTERRUPTS, HOLDFAST, "dev", "shop:app", "--port", "0", *arguments],

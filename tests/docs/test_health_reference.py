@@ -2,14 +2,14 @@
 
 import re
 
+from holdfast._install.schema import Sources
 from holdfast.server.pages.health_links import PAGES
-from support.documents import DOCS, REFERENCE, ROOT, rows
+from support.documents import DOCS, REFERENCE, rows
 
 
 def test_every_check_is_described() -> None:
-    sql = ROOT / "src/holdfast/sql"
-    files = [sql / "functions/health.sql", *sql.glob("units/*/functions/hooks.sql")]
-    functions = "".join(path.read_text() for path in files).split("create or replace function ")
+    pieces = [piece for part in [Sources().core, *Sources().units] for piece in part.of("functions")]
+    functions = "".join(piece.sql for piece in pieces).split("create or replace function ")
     checked = [text for text in functions if text.startswith("queues.health_of_")]
     assert len(checked) == 11
     written = {name for text in checked for name in _checks(text)}

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from holdfast import messages
+from holdfast._install.schema.sources import Sources, SqlPiece
 from support.documents import DOCS, ROOT, code, name_of, pages, prose
 
 NAMES = """
@@ -101,41 +102,36 @@ def test_the_figures_of_the_readme_are_those_of_the_pages(monkeypatch: pytest.Mo
     assert written == tool.figures(DOCS), "run: python tools/figures.py"
 
 
-def _sql_files(folder: str) -> list[Path]:
+def _pieces(kind: str) -> list[SqlPiece]:
     """Those of core, of the units, and of what takes their place."""
-    sql = ROOT / "src/holdfast/sql"
-    return [
-        path for place in ("", "units/*/", "units/*/absent/") for path in sql.glob(f"{place}{folder}/*.sql")
-    ]
+    return [piece for part in Sources().parts for piece in part.of(kind)]
 
 
 def test_every_function_that_takes_locks_is_on_the_page_about_locks() -> None:
     page = (DOCS / "explanation" / "locks.md").read_text()
     stated = r"((?:^--[^\n]*\n)+)create or replace function (\w+\.\w+)"
-    for path in _sql_files("functions"):
-        for head, name in re.findall(stated, path.read_text(), re.MULTILINE):
+    for piece in _pieces("functions"):
+        for head, name in re.findall(stated, piece.sql, re.MULTILINE):
             if "Locks:" in head and re.search(r"\bFor holdfast_", head):
                 assert f"`{name}`" in page, name
 
 
 @pytest.mark.parametrize(
-    ("folder", "least", "most", "parts"),
+    ("kind", "least", "most", "parts"),
     [
         ("functions", 5, 14, ["Invariant", "Lock order", "At the same time"]),
-        ("schema", 1, 4, []),
+        ("tables", 1, 4, []),
         ("views", 1, 4, []),
     ],
 )
-def test_every_sql_file_opens_with_what_it_is_for(
-    folder: str, least: int, most: int, parts: list[str]
-) -> None:
-    for path in _sql_files(folder):
-        opening = path.read_text().partition("\n\n")[0]
+def test_every_sql_file_opens_with_what_it_is_for(kind: str, least: int, most: int, parts: list[str]) -> None:
+    for piece in _pieces(kind):
+        opening = piece.sql.partition("\n\n")[0]
         lines = opening.splitlines()
-        assert all(line.startswith("-- ") for line in lines), path.name
-        assert least <= len(lines) <= most, path.name
+        assert all(line.startswith("-- ") for line in lines), piece.name
+        assert least <= len(lines) <= most, piece.name
         named = re.findall(r"^-- (Invariant|Lock order|At the same time): ", opening, re.MULTILINE)
-        assert named == parts, path.name
+        assert named == parts, piece.name
 
 
 def test_every_decision_is_in_the_list_and_has_its_four_parts() -> None:

@@ -62,7 +62,7 @@ def test_a_plan_says_what_is_to_do_and_changes_nothing(blank: Database, release:
 
     migrate(blank.dsn)
     assert plan(blank.dsn).action == "nothing"
-    release.append("functions/clock.sql", "-- changed")
+    release.append("functions/checks.sql", "-- changed")
     assert plan(blank.dsn, sources=release.sources).action == "replay"
     release.write("migrations/0099_nothing.sql", "")
     assert plan(blank.dsn, sources=release.sources) == Migration("upgrade", SCHEMA_VERSION, 99)
@@ -100,8 +100,8 @@ def test_psql_applies_the_script_twice_and_the_second_time_does_nothing(blank: D
 
 
 def test_a_failing_install_leaves_nothing_behind(blank: Database, release: Release) -> None:
-    release.append("grants.sql", "select 1/0;")
-    with pytest.raises(Exception, match=r"grants\.sql: division by zero"):
+    release.append("rights.sql", "select 1/0;")
+    with pytest.raises(Exception, match=r"rights\.sql: grants: division by zero"):
         migrate(blank.dsn, sources=release.sources)
     found = blank.connect().execute("""
         select nspname::text from pg_namespace where nspname in ('queues', 'internal', 'comms')

@@ -62,7 +62,7 @@ def test_two_databases_of_one_server_at_once_share_their_roles(new_database: Cal
     lines: list[str] = []
     # The first has created the roles and not committed yet when the second finds that there are none.
     migrating = first.connect(autocommit=False)
-    migrating.execute(Sources().read("roles.sql").sql.encode())
+    migrating.execute(Sources().section("rights.sql", "roles").sql.encode())
 
     with migrating_behind(migrating, first, second.dsn, lines) as migration:
         migrating.commit()
@@ -143,7 +143,7 @@ def test_another_migration_is_waited_for_and_named(blank: Database) -> None:
     admin.execute("alter role hasty set statement_timeout = '500ms'")
     other = blank.connect(autocommit=False)
     other.execute("set holdfast.owner = 'holdfast_owner'")
-    other.execute(Sources().read("install/wait_for_others.sql").sql.encode())
+    other.execute(Sources().section("install.sql", "wait_for_others").sql.encode())
 
     lines: list[str] = []
     hasty, longer = make_conninfo(blank.dsn, user="hasty"), timedelta(seconds=0.6)
@@ -161,7 +161,7 @@ def test_a_migration_that_never_ends_is_given_up(blank: Database, monkeypatch: p
     migrate(blank.dsn)
     other = blank.connect(autocommit=False)
     other.execute("set holdfast.owner = 'holdfast_owner'")
-    other.execute(Sources().read("install/wait_for_others.sql").sql.encode())
+    other.execute(Sources().section("install.sql", "wait_for_others").sql.encode())
     monkeypatch.setattr("holdfast._install.schema.migration._MAX_ATTEMPTS", 1)
     with pytest.raises(TryAgain, match=r"another migration of this database is running \(session \d+ of"):
         migrate(blank.dsn, force=True)

@@ -110,7 +110,7 @@ def test_functions_of_a_newer_release_are_only_replaced_on_purpose(
 
 
 def test_a_server_that_is_too_old_is_refused(blank: Database, release: Release) -> None:
-    release.replace("install/begin.sql", "< 150000", "< 990000")
+    release.replace("install.sql", "< 150000", "< 990000")
     with pytest.raises(MigrationRefused, match="PostgreSQL 15 or later is needed, and this is "):
         migrate(blank.dsn, sources=release.sources)
     assert traces(blank.connect()) == []

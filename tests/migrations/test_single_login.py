@@ -95,7 +95,7 @@ def test_it_stays_that_way_without_being_asked_for_it(url: str, release: Release
     migrate(url, single_login=True)
     assert plan(url).single_login
     assert migrate(url).action == "nothing"
-    release.append("functions/clock.sql", "-- changed")
+    release.append("functions/checks.sql", "-- changed")
     assert (migrate(url, sources=release.sources).action, migrate(url).single_login) == ("replay", True)
     release.write("migrations/0099_nothing.sql", "")
     assert migrate(url, sources=release.sources).action == "upgrade"

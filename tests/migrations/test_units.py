@@ -11,6 +11,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.types.json import Jsonb
 
 from holdfast._install.schema import SCHEMA_VERSION, Choice, Migration, Sources, migrate, plan, script
+from holdfast._install.schema.sources import Part
 from holdfast.errors import ConfigurationError, MigrationRefused
 from holdfast.sql.optional_units import CORE, NAMES
 from support.database import Database
@@ -62,11 +63,9 @@ def installed(connection: psycopg.Connection[Any]) -> list[str]:
     return list(row[0])
 
 
-def stated(folder: str) -> set[str]:
+def stated(part: Part) -> set[str]:
     return {
-        name
-        for path in (Sources().root / folder).glob("*/*.sql")
-        for name in re.findall(STATED, path.read_text())
+        name for pieces in part.pieces.values() for piece in pieces for name in re.findall(STATED, piece.sql)
     }
 
 
@@ -83,8 +82,10 @@ def test_every_combination_is_whole_and_has_nothing_of_what_was_left_out(
     here = objects(admin)
 
     assert installed(admin) == [CORE, *sorted(set(NAMES) - left_out)]
-    for unit in left_out:
-        assert here & (stated(f"units/{unit}") - stated(f"units/{unit}/absent")) == set()
+    for unit, absent in zip(Sources().units, Sources().absent, strict=True):
+        if unit.name in left_out:
+            assert stated(unit) - stated(absent) != set()
+            assert here & (stated(unit) - stated(absent)) == set()
     assert ("messages" in left_out) == (
         admin.execute("select to_regnamespace('comms') is null").fetchone() == (True,)
     )
@@ -98,8 +99,8 @@ def test_every_combination_is_whole_and_has_nothing_of_what_was_left_out(
 def test_what_takes_the_place_of_a_unit_has_the_parameters_and_results_of_the_unit() -> None:
     header = r"(?s)create or replace function (\w+\.\w+)(\(.*?)\s+language\b"
     for unit, absent in zip(Sources().units, Sources().absent, strict=True):
-        own = dict(found for piece in unit.stated_functions for found in re.findall(header, piece.sql))
-        instead = dict(found for piece in absent.stated_functions for found in re.findall(header, piece.sql))
+        own = dict(found for piece in unit.of("functions") for found in re.findall(header, piece.sql))
+        instead = dict(found for piece in absent.of("functions") for found in re.findall(header, piece.sql))
         assert instead != {}
         assert {name: own[name] for name in instead} == instead
 
@@ -239,7 +240,7 @@ def test_a_changed_unit_replaces_only_its_own_functions(blank: Database, release
         "language sql set search_path = pg_catalog, pg_temp as $$ select 1::bigint $$"
     )
     before = versions(admin)
-    release.append("units/events/functions/events.sql", "-- changed\n")
+    release.append("units/events/events.sql", "-- changed\n")
     assert migrate(blank.dsn, sources=release.sources).action == "replay"
 
     assert changed(admin, before) == {"queues.check_attribute"}
@@ -250,7 +251,7 @@ def test_a_view_that_cannot_be_replaced_has_all_units_replaced(blank: Database, 
     migrate(blank.dsn)
     before = fingerprint(blank.connect())
     release.replace(
-        "units/events/views/events.sql",
+        "units/events.sql",
         "select d.dispatcher_id, d.hostname,",
         "select d.hostname as host, d.dispatcher_id, d.hostname,",
     )

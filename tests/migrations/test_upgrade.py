@@ -62,16 +62,16 @@ def next_release(release: Release) -> Release:
     release.change_function("may_read_all", "select queues.has_role", "select 'x' where queues.has_role")
     readers = sorted(
         str(path.relative_to(release.root))
-        for path in release.root.rglob("views/*.sql")
-        if "may_read_all" in path.read_text()
+        for path in [release.root / "views.sql", *release.root.glob("units/*.sql")]
+        if "(select queues.may_read_all())" in path.read_text()
     )
     assert len(readers) > 1
     for name in readers:
         release.replace(name, "(select queues.may_read_all())", "(select queues.may_read_all() is not null)")
     release.change_function("queue_act", "select a.act_id, a.queue,", "select a.queue, a.act_id,")
     release.remove_function("mark_idle")
-    release.replace("grants.sql", "queues.mark_idle, ", "")
-    release.replace("grants.sql", "grant execute on function internal.run_function to", "-- ")
+    release.replace("rights.sql", "queues.mark_idle, ", "")
+    release.replace("rights.sql", "grant execute on function internal.run_function to", "-- ")
     release.write(
         "functions/busy.sql",
         """-- Marks a worker as busy.
@@ -172,7 +172,7 @@ def test_a_database_of_a_release_without_the_role_that_calls_functions_gets_it(b
 def test_functions_are_replayed_when_the_release_has_others(blank: Database, release: Release) -> None:
     migrate(blank.dsn)
     before = snapshot(blank)
-    release.replace("functions/clock.sql", "Returns the current time", "Returns the present time")
+    release.replace("functions/checks.sql", "Returns the current time", "Returns the present time")
     assert migrate(blank.dsn, sources=release.sources).action == "replay"
     assert snapshot(blank) != before
     assert migrate(blank.dsn).action == "replay"

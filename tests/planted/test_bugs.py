@@ -21,10 +21,10 @@ def test_a_bug_applies_to_exactly_one_place(bug: Bug) -> None:
 
 
 def test_a_bug_that_no_longer_applies_says_so() -> None:
-    bug = Bug("it is upside down", "sql/grants.sql", "up", "down", "tests")
+    bug = Bug("it is upside down", "sql/rights.sql", "up", "down", "tests")
     for text in ("none", "up and up"):
         with pytest.raises(
-            DoesNotApply, match=r"src/holdfast/sql/grants.sql has \d places.*it is upside down"
+            DoesNotApply, match=r"src/holdfast/sql/rights.sql has \d places.*it is upside down"
         ):
             bug.planted(text)
 

@@ -21,7 +21,6 @@ pytestmark = [
 ]
 
 PYTHONS = pythons() if os.environ.get("HOLDFAST_RELEASE") else {"here": sys.executable}
-README = ROOT / "README.md"
 
 each_python = pytest.mark.parametrize("machine", PYTHONS.values(), ids=PYTHONS, indirect=True)
 
@@ -96,26 +95,33 @@ def run(machine: dict[str, str], *command: str, code: int = 0) -> str:
 
 
 @each_python
+def test_the_first_tutorial_runs_as_printed_from_its_first_line(
+    release: Path, machine: dict[str, str], place: Path
+) -> None:
+    walk_from_the_first_line(DOCS / "tutorial" / "first-task.md", release, machine, place)
+
+
+def test_the_second_tutorial_runs_as_printed_from_its_first_line(
+    release: Path, machine: dict[str, str], place: Path
+) -> None:
+    walk_from_the_first_line(DOCS / "tutorial" / "fifteen-minutes.md", release, machine, place)
+
+
 def test_the_readme_runs_as_printed_from_its_first_line(
     release: Path, machine: dict[str, str], place: Path
 ) -> None:
-    walk_from_the_first_line(README, release, machine, place)
+    walk_from_the_first_line(ROOT / "README.md", release, machine, place, directory="holdfast")
 
 
-@pytest.mark.parametrize("tutorial", ["first-task.md", "fifteen-minutes.md"])
-def test_a_tutorial_runs_as_printed_from_its_first_line(
-    tutorial: str, release: Path, machine: dict[str, str], place: Path
+def walk_from_the_first_line(
+    page: Path, release: Path, machine: dict[str, str], place: Path, directory: str = "empty"
 ) -> None:
-    walk_from_the_first_line(DOCS / "tutorial" / tutorial, release, machine, place)
-
-
-def walk_from_the_first_line(page: Path, release: Path, machine: dict[str, str], place: Path) -> None:
-    """In an empty directory beside the unpacked source archive."""
+    """In the unpacked source archive, or in an empty directory beside it."""
     [archive] = release.glob("*.tar.gz")
     import_module("dist").unpack(archive, place)
     (place / archive.name.removesuffix(".tar.gz")).rename(place / "holdfast")
-    here = place / "empty"
-    here.mkdir()
+    here = place / directory
+    here.mkdir(exist_ok=True)
     with walking(here, machine, installing=True) as walk:
         walk.follow(page)
 

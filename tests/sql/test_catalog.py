@@ -5,6 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from holdfast._install.schema import Sources
 from support.catalog import names_of, our_functions
 from support.engine import Connection, rows
 
@@ -12,9 +13,9 @@ SQL = Path(str(files("holdfast"))) / "sql"
 DECLARATION = r"(?m)^ *create or replace function \w+\.(\w+)"
 DECLARED = {
     name
-    for pattern in ("functions/*.sql", "units/*/functions/*.sql")
-    for path in SQL.glob(pattern)
-    for name in re.findall(DECLARATION, path.read_text())
+    for part in [Sources().core, *Sources().units]
+    for piece in part.of("functions")
+    for name in re.findall(DECLARATION, piece.sql)
 }
 
 # Without a path of their own, so that the planner can put them into the query that calls them.

@@ -31,10 +31,16 @@ def version_1(root: Path) -> Sources:
     text = "\n".join(path.read_text() for path in sorted(listing.glob("*.sql")))
     shutil.rmtree(listing)
     (sql / "functions/listing.sql").write_text(text)
-    (sql / "install/choose_units.sql").write_text(_ALL_IN_CORE)
-    (sql / "install/protect_facts.sql").write_text("")
-    record = sql / "install/record.sql"
-    record.write_text((sql / "install/register_processes.sql").read_text() + record.read_text())
+    (sql / "views.sql").write_text("\n".join(path.read_text() for path in sorted(sql.glob("views/*.sql"))))
+    of = {path.stem: path.read_text() for path in [*sql.glob("*.sql"), *sql.glob("install/*.sql")]}
+    of |= {
+        "choose_units": _ALL_IN_CORE,
+        "protect_facts": "",
+        "record": of["register_processes"] + of["record"],
+    }
+    text = "".join(f"-- section: {name}\n{text}" for name, text in of.items())
+    for name in ("install.sql", "rights.sql"):
+        (sql / name).write_text(text)
     return Sources(sql)
 
 
@@ -77,11 +83,8 @@ class Release:
         self.change_function(name, self.function(name), "")
 
     def _files(self) -> list[Path]:
-        return [
-            path
-            for folder in ("functions", "views")
-            for path in [*self.root.glob(f"{folder}/*.sql"), *self.root.glob(f"units/*/{folder}/*.sql")]
-        ]
+        others = ("migrations", "front", "testing")
+        return [path for path in self.root.rglob("*.sql") if path.parent.name not in others]
 
     def append(self, name: str, text: str) -> None:
         self.write(name, (self.root / name).read_text() + text)

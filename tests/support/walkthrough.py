@@ -19,8 +19,10 @@ LOOK = re.compile(
 PATIENCE_SECONDS = 60.0
 
 _STEP = re.compile(
-    r"^<!-- test: (?P<order>\w+) -->$|^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE
+    r"^<!-- test: (?P<order>[\w /.-]+?) -->$|^```(?P<language>\w*)\n(?P<code>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
 )
+_PART = re.compile(r"part of (?P<file>[\w/.-]+)$")
 _NAME = re.compile(r"^# (?P<name>[\w/.-]+\.\w+)\n")
 _SHELL = """
 set -eu -o pipefail -o allexport
@@ -99,10 +101,13 @@ class Walk:
     installing: bool = False
     services: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def follow(self, page: Path) -> None:
-        for step in steps(page.read_text()):
+    def follow(self, page: Path, until: str = "\0") -> None:
+        """From the first block, to the heading where the reader stops, or to the last block."""
+        for step in steps(page.read_text().partition(f"\n{until}\n")[0]):
             if step.order == "stop":
                 self.stop()
+            elif step.order and (named := _PART.match(step.order)):
+                assert step.code in (self.directory / named["file"]).read_text(), f"not in {named['file']}"
             elif not step.language or (step.order == "install" and not self.installing):
                 continue  # a drawing, or what is there already
             else:

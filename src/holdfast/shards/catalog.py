@@ -16,7 +16,7 @@ Column = tuple[str, str]
 
 @dataclass(frozen=True)
 class Route:
-    """Which shards answer, and what becomes of several answers: see `sql/front/routes.sql`."""
+    """Which shards answer, and what becomes of several answers: see the routes in `sql/front/catalog.sql`."""
 
     kind: Kind
     detail: str | None
@@ -74,10 +74,10 @@ class Catalog:
 
 
 def read_routes(connection: psycopg.Connection[Any], sources: Sources) -> dict[str, Route]:
-    rows = connection.execute(sources.read("front/routes.sql").sql.encode()).fetchall()
+    rows = connection.execute(sources.section("front/catalog.sql", "routes").sql.encode()).fetchall()
     names = [row[0] for row in rows]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise MigrationRefused(f"sql/front/routes.sql has two routes for {', '.join(twice)}")
+        raise MigrationRefused(f"sql/front/catalog.sql has two routes for {', '.join(twice)}")
     return {name: Route(*rest) for name, *rest in rows}
 
 
@@ -89,7 +89,7 @@ def read_catalog(connection: psycopg.Connection[Any], sources: Sources) -> Catal
     views: list[View] = []
     missing: list[str] = []
     for kind, name, identity, found in connection.execute(
-        sources.read("front/catalog.sql").sql.encode()
+        sources.section("front/catalog.sql", "catalog").sql.encode()
     ).fetchall():
         if kind == "schema":
             schemas[name] = found["grantees"]
@@ -106,6 +106,6 @@ def read_catalog(connection: psycopg.Connection[Any], sources: Sources) -> Catal
             functions.append(Function(name=name, identity=identity, route=route, **found))
     if missing:
         raise MigrationRefused(
-            f"a front would lack {', '.join(missing)}: add a route for each to sql/front/routes.sql"
+            f"a front would lack {', '.join(missing)}: add a route for each to sql/front/catalog.sql"
         )
     return Catalog(schemas, functions, views)

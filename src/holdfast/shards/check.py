@@ -64,10 +64,10 @@ def _front_differences(
 
 def _facts(connection: psycopg.Connection[Any], sources: Sources) -> dict[str, set[str]]:
     facts: dict[str, set[str]] = {}
-    _add_facts(facts, connection, sources.read("front/facts.sql"))
+    _add_facts(facts, connection, sources.section("front/catalog.sql", "facts"))
     for part in sources.units:
         if part.unit in facts["unit"]:
-            for piece in part.facts:
+            for piece in part.of("facts"):
                 _add_facts(facts, connection, piece)
     facts["grant"] = {f"login {login} in role {role}" for login, role in grants_of(connection, sources)}
     return facts

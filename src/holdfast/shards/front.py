@@ -91,7 +91,7 @@ def generate(
 
 def grants_query(sources: Sources) -> str:
     """Who has which role of Holdfast, as a query that can be part of another."""
-    lines = sources.read("front/grants.sql").sql.splitlines()
+    lines = sources.section("front/catalog.sql", "grants").sql.splitlines()
     return "\n".join(line for line in lines if not line.startswith("--")).strip().rstrip(";")
 
 
@@ -157,7 +157,7 @@ def _generate(
     made = _check_database(connection)
     if made:
         _lock_out_others(connection)
-    connection.execute(sources.read("roles.sql").sql.encode())
+    connection.execute(sources.section("rights.sql", "roles").sql.encode())
     statements = list(_statements(shards, keys, catalog, sources))
     digest = _digest(statements)
     if made:

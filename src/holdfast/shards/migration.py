@@ -168,7 +168,7 @@ def number_shard(shard: Shard, keys: int, sources: Sources) -> bool:
         ).fetchone()
         is_new = bool(row and row[0])
         if is_new:
-            connection.execute(sources.read("functions/new_task_id.sql").sql.encode())
+            connection.execute(sources.read("functions/shards.sql").sql.encode())
         return is_new
 
     return in_transaction(shard.url, work)

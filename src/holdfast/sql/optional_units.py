@@ -11,7 +11,7 @@ CORE = "core"
 
 @dataclass(frozen=True)
 class Unit:
-    """Its SQL is in `sql/units/NAME`; what takes its place, in the folder `absent` there."""
+    """Its SQL is `sql/units/NAME.sql`, with what takes its place, and the folder `sql/units/NAME`."""
 
     name: str
     contains: str
@@ -46,6 +46,6 @@ def _units_of_names() -> dict[str, str]:
     """Read only after an error: a name is stated once, in the files of its unit."""
     found = {schema: unit.name for unit in OPTIONAL for schema in unit.schemas}
     for unit in OPTIONAL:
-        for path in sorted((SQL / "units" / unit.name).glob("*/*.sql")):
+        for path in [SQL / f"units/{unit.name}.sql", *(SQL / "units" / unit.name).glob("*.sql")]:
             found |= dict.fromkeys(re.findall(_STATED, path.read_text(encoding="utf-8")), unit.name)
     return found

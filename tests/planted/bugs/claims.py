@@ -227,7 +227,7 @@ BUGS = [
     ),
     Bug(
         "no worker is woken when a slot is free",
-        "sql/functions/wakeups.sql",
+        "sql/functions/finish.sql",
         "  if _limited then",
         "  if false then",
         "tests/sql/test_wake.py",

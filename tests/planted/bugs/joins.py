@@ -93,7 +93,7 @@ BUGS = [
     ),
     Bug(
         "a join goes round in circles when a child that had ended is retried",
-        "sql/functions/signals.sql",
+        "sql/functions/joins.sql",
         "where g.policy = 'all')) and w.on_task is null",
         "where g.policy = 'all')) and false",
         "tests/sql/test_children.py",
@@ -128,7 +128,7 @@ BUGS = [
     ),
     Bug(
         "children are cancelled although their step is over",
-        "sql/functions/signals.sql",
+        "sql/functions/joins.sql",
         "and s.generation = c.generation and s.name = c.step limit 1) is null",
         "and s.name = c.step and false) is null",
         "tests/sql/test_children.py",
@@ -234,8 +234,8 @@ BUGS = [
     Bug(
         "nobody looks at the joins of a worker that died",
         "sql/functions/joins.sql",
-        "  perform queues.settle_joins(_ended, '{}', now);\n",
-        "",
+        "  perform queues.settle_joins(_ended, '{}', now);\n  return",
+        "  return",
         "tests/sql/test_children.py",
     ),
     Bug(
@@ -359,7 +359,7 @@ BUGS = [
     ),
     Bug(
         "a fork runs the steps again that retention has removed",
-        "sql/functions/generations.sql",
+        "sql/functions/steps.sql",
         "  perform queues.check_memory(task_id);\n",
         "",
         "tests/sql/test_step_retention.py",
@@ -394,7 +394,7 @@ BUGS = [
     ),
     Bug(
         "a task is cancelled although what was the cause is retried",
-        "sql/functions/chores.sql",
+        "sql/functions/joins.sql",
         "      else not queues.is_open(c.cause_id) end as verdict",
         "      else true end as verdict",
         "tests/sql/test_chores.py",
@@ -482,7 +482,7 @@ BUGS = [
     ),
     Bug(
         "events of a new cluster come before those that were restored",
-        "sql/units/events/functions/events.sql",
+        "sql/units/events/events.sql",
         "  update queues.event_order o set shift = _at.shift + _at.newest + 1 - _at.oldest",
         "  update queues.event_order o set shift = _at.shift",
         "tests/sql/test_tail_events.py",

@@ -61,7 +61,7 @@ BUGS = [
     ),
     Bug(
         "a report about an event is accepted with any token",
-        "sql/units/events/functions/deliveries.sql",
+        "sql/units/events/deliveries.sql",
         "and d.token = g.token and d.dispatcher_id",
         "and d.dispatcher_id",
         "tests/sql/test_settle_events.py",
@@ -194,7 +194,7 @@ BUGS = [
     ),
     Bug(
         "a claim of events waits for those that are being settled",
-        "sql/units/events/functions/deliveries.sql",
+        "sql/units/events/deliveries.sql",
         "and (d.lease_until is null or d.lease_until < _now)\n      for update skip locked) d),",
         "and (d.lease_until is null or d.lease_until < _now)\n      for update) d),",
         "tests/sql/test_claim_events.py",
@@ -220,7 +220,7 @@ BUGS = [
     ),
     Bug(
         "an enqueue no longer waits for the standby that its transaction waits for",
-        "sql/functions/clock.sql",
+        "sql/functions/checks.sql",
         "'{off,local,remote_write}'",
         "'{off,local,remote_write,remote_apply}'",
         "tests/sql/test_enqueue.py",
@@ -234,7 +234,7 @@ BUGS = [
     ),
     Bug(
         "the owner can change what went wrong",
-        "sql/install/protect_facts.sql",
+        "sql/install.sql",
         "'task', 'error', 'act',",
         "'task', 'act',",
         "tests/sql/test_catalog_facts.py",
@@ -262,7 +262,7 @@ BUGS = [
     ),
     Bug(
         "readers see the tokens in headers",
-        "sql/units/events/views/events.sql",
+        "sql/units/events.sql",
         "then h.value else '***' end)",
         "then h.value else h.value end)",
         "tests/sql/test_subscriptions.py",

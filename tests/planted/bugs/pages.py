@@ -5,28 +5,28 @@ from planted.bug import Bug
 BUGS = [
     Bug(
         "an event of another subscription is sent again",
-        "sql/units/events/functions/deliveries.sql",
+        "sql/units/events/deliveries.sql",
         "where d.event_id = redrive_events.event_id and d.subscription_id = _subscription_id returning",
         "where d.event_id = redrive_events.event_id returning",
         "tests/sql/test_subscriptions.py",
     ),
     Bug(
         "events that fail after the preview are sent again too",
-        "sql/units/events/functions/deliveries.sql",
+        "sql/units/events/deliveries.sql",
         "      and (died_until is null or d.died_at <= died_until)\n",
         "",
         "tests/sql/test_subscriptions.py",
     ),
     Bug(
         "a client nudges a process of another namespace",
-        "sql/units/messages/functions/processes.sql",
+        "sql/units/messages/processes.sql",
         "\n      and (queues.has_role('operator') or i.namespace = queues.namespace())",
         "",
         "tests/sql/test_nudge.py",
     ),
     Bug(
         "a nudge reads in two statements what a worker may change between them",
-        "sql/units/messages/functions/processes.sql",
+        "sql/units/messages/processes.sql",
         "    select l.* into _found from queues.lock_task(_looked, array['ready']) l;\n",
         """\
     select r.run_at, 'ready' as place into _found from queues.ready r where r.task_id = _looked;
@@ -38,14 +38,14 @@ BUGS = [
     ),
     Bug(
         "pages of instances lose those that were recorded late",
-        "sql/units/messages/functions/processes.sql",
+        "sql/units/messages/processes.sql",
         "order by case when of_process is null then i.created_at end desc,",
         "order by i.created_at desc,",
         "tests/sql/test_register_process.py",
     ),
     Bug(
         "a function of a process that its owner has weakened is called",
-        "sql/functions/calls.sql",
+        "sql/functions/access.sql",
         "    and p.prosecdef and exists",
         "    and exists",
         "tests/sql/test_register_process.py",
@@ -87,7 +87,7 @@ BUGS = [
     ),
     Bug(
         "a task of another schema counts as part of a process",
-        "sql/units/messages/functions/hooks.sql",
+        "sql/units/messages.sql",
         "\n  where starts_with(processes_named.type, p.schema_name || '.')\n",
         "\n",
         "tests/http/test_task_page.py::test_a_task_of_another_schema_is_in_no_process",
@@ -150,7 +150,7 @@ BUGS = [
     ),
     Bug(
         "hidden values are shown without a reason",
-        "sql/units/web/functions/tokens.sql",
+        "sql/units/web.sql",
         "if coalesce(btrim(reason), '') = '' then",
         "if false then",
         "tests/sql/test_access.py",

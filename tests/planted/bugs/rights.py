@@ -5,7 +5,7 @@ from planted.bug import Bug
 BUGS = [
     Bug(
         "a worker may enqueue",
-        "sql/grants.sql",
+        "sql/rights.sql",
         "grant execute on function queues.last_error, queues.handled_elsewhere to holdfast_worker;",
         "grant execute on function queues.last_error, queues.handled_elsewhere, queues.enqueue,\n"
         "queues.enqueue_simple to holdfast_worker;",
@@ -44,7 +44,7 @@ BUGS = [
     ),
     Bug(
         "an event that one namespace received is not new to another",
-        "sql/units/events/functions/events.sql",
+        "sql/units/events/events.sql",
         "values (queues.namespace(), source",
         "values ('', source",
         "tests/sql/test_namespaces.py",
@@ -58,7 +58,7 @@ BUGS = [
     ),
     Bug(
         "a worker declares schedules",
-        "sql/grants.sql",
+        "sql/rights.sql",
         "  queues.due_schedules, ",
         "  queues.declare_schedules, queues.due_schedules, ",
         "tests/sql/test_attacks.py",
@@ -79,21 +79,21 @@ BUGS = [
     ),
     Bug(
         "a full queue of notifications fails the end of a process",
-        "sql/units/messages/functions/processes.sql",
+        "sql/units/messages/processes.sql",
         "\n    and queues.may_notify()",
         "",
         "tests/sql/test_notification_queue.py",
     ),
     Bug(
         "an aggregate is shared by all namespaces",
-        "sql/units/events/functions/events.sql",
+        "sql/units/events/events.sql",
         "select a.subscription_id, a.owner, a.aggregate_id,",
         "select a.subscription_id, '', a.aggregate_id,",
         "tests/sql/test_namespaces.py",
     ),
     Bug(
         "the events of one namespace open the breaker of all",
-        "sql/units/events/functions/deliveries.sql",
+        "sql/units/events/deliveries.sql",
         "d.namespace = any (shut) as is_shut",
         "cardinality(shut) > 0 as is_shut",
         "tests/sql/test_namespaces.py",
@@ -107,14 +107,14 @@ BUGS = [
     ),
     Bug(
         "a function that everybody may execute is run for a task",
-        "sql/functions/calls.sql",
+        "sql/functions/access.sql",
         "    and not has_function_privilege('public', p.oid, 'execute')\n",
         "",
         "tests/sql/test_run_function.py",
     ),
     Bug(
         "functions of processes are called with the rights of the engine",
-        "sql/functions/calls.sql",
+        "sql/functions/access.sql",
         "create or replace function internal.call_function(statement text, arguments jsonb)\n"
         "returns jsonb\n"
         "language plpgsql volatile security definer\n",
@@ -125,7 +125,7 @@ BUGS = [
     ),
     Bug(
         "the role that calls functions of processes has the rights of an operator",
-        "sql/units/messages/grants.sql",
+        "sql/units/messages.sql",
         "grant execute on function queues.start_process to holdfast_client;",
         "grant execute on function queues.start_process to holdfast_client;\n"
         "grant usage on schema queues to holdfast_caller;\n"
@@ -134,14 +134,14 @@ BUGS = [
     ),
     Bug(
         "a function of a process leaves its search_path to its caller",
-        "sql/functions/calls.sql",
+        "sql/functions/access.sql",
         "operator(pg_catalog.<>) _path then",
         "operator(pg_catalog.<>) _path and false then",
         "tests/sql/test_run_function.py",
     ),
     Bug(
         "a function of a process leaves a prepared statement to its caller",
-        "sql/functions/calls.sql",
+        "sql/functions/access.sql",
         "      execute format('deallocate %I', _left);\n",
         "      null;\n",
         "tests/sql/test_run_function.py",
@@ -169,7 +169,7 @@ BUGS = [
     ),
     Bug(
         "a function of a process registers processes as its caller",
-        "sql/units/messages/functions/processes.sql",
+        "sql/units/messages/processes.sql",
         "if (internal.current_call()).namespace is not null then",
         "if false then",
         "tests/sql/test_calls_of_processes.py",
@@ -183,35 +183,35 @@ BUGS = [
     ),
     Bug(
         "the session of the caller keeps what a function of a process acted for",
-        "sql/functions/calls.sql",
+        "sql/functions/access.sql",
         "    if _began then\n",
         "    if false then\n",
         "tests/sql/test_calls_of_processes.py",
     ),
     Bug(
         "a function of a process that calls another one acts as its caller afterwards",
-        "sql/functions/calls.sql",
-        "    return false;\n",
-        "    return true;\n",
+        "sql/functions/access.sql",
+        "    return false;\n  end if;\n  insert into internal.call",
+        "    return true;\n  end if;\n  insert into internal.call",
         "tests/sql/test_calls_of_processes.py",
     ),
     Bug(
         "a function of a process leaves a setting to its caller",
-        "sql/functions/calls.sql",
+        "sql/functions/access.sql",
         "    where s <> all (_settings || 'synchronous_commit = on'::text);\n",
         "    where false;\n",
         "tests/sql/test_calls_of_processes.py",
     ),
     Bug(
         "a function of a process leaves a deferred trigger to its caller",
-        "sql/functions/calls.sql",
+        "sql/functions/access.sql",
         "where t.tgdeferrable and made.changes > 0",
         "where pg_catalog.version() < 'PostgreSQL 18' and t.tgdeferrable and made.changes > 0",
         "tests/sql/test_run_function.py",
     ),
     Bug(
         "a history acts for the namespace of whoever looks at it",
-        "sql/units/messages/functions/processes.sql",
+        "sql/units/messages/processes.sql",
         "max_steps), _namespace))",
         "max_steps)))",
         "tests/sql/test_calls_of_processes.py",
@@ -323,7 +323,7 @@ BUGS = [
     ),
     Bug(
         "why a task waits quotes an error among its facts",
-        "sql/units/events/functions/hooks.sql",
+        "sql/units/events.sql",
         "'subscription', s.name, 'since', d.emitted_at,",
         "'subscription', s.name, 'since', d.emitted_at, 'last_error', d.last_error,",
         "tests/http/test_hidden_errors.py",
@@ -386,7 +386,7 @@ BUGS = [
     ),
     Bug(
         "a subscription to one namespace gets the events of others",
-        "sql/units/events/functions/events.sql",
+        "sql/units/events/events.sql",
         "\n      and (s.namespaces = '{}' or e.owner = any (s.namespaces))),",
         "),",
         "tests/sql/test_namespaces.py::test_a_subscription_is_limited_to_namespaces",
@@ -414,14 +414,14 @@ BUGS = [
     ),
     Bug(
         "a single login leaves its functions open to all other logins",
-        "sql/single_login_grants.sql",
+        "sql/rights.sql",
         "where held.grantee <> held.owner",
         "where held.grantee <> held.owner and held.grantee <> 0",
         "tests/migrations/test_single_login.py",
     ),
     Bug(
         "a migration acts for the owner that another login has put there",
-        "sql/install/check_mode.sql",
+        "sql/install.sql",
         "(not _single or _owner <> current_user)",
         "not _single",
         "tests/migrations/test_single_login.py",
@@ -470,14 +470,14 @@ BUGS = [
     ),
     Bug(
         "the defaults of a kickoff run with the rights of its caller",
-        "sql/functions/calls.sql",
+        "sql/functions/access.sql",
         "and (p.proargdefaults is null or p.proargdefaults::text !~ '\\{(?!CONST :)')",
         "",
         "tests/sql/test_register_process.py",
     ),
     Bug(
         "a history without a column calls a function with the rights of the reader",
-        "sql/functions/calls.sql",
+        "sql/functions/access.sql",
         " and p.prorettype = 2249 and p.proretset\n        and p.proallargtypes = '{20,1184,25,25,2950}'"
         " and p.proargnames[2:] = '{at,what,reason,task_id}'",
         "",
@@ -492,7 +492,7 @@ BUGS = [
     ),
     Bug(
         "a send of another namespace is locked before it is refused",
-        "sql/units/messages/functions/messages.sql",
+        "sql/units/messages/messages.sql",
         "if (select s.namespace = queues.namespace() or queues.has_role('operator') from comms.send_task s",
         "if (select true from comms.send_task s",
         "tests/sql/test_comms_facts.py",

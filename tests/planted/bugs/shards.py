@@ -26,14 +26,14 @@ BUGS = [
     ),
     Bug(
         "an upgrade makes ids forget the number of their shard",
-        "sql/functions/new_task_id.sql",
+        "sql/functions/shards.sql",
         "coalesce((select s.shard_number from queues.shard s), 0)",
         "'0'",
         "tests/sql/test_number_shard.py",
     ),
     Bug(
         "a session that has to prepare its transaction notifies when it ends a task",
-        "sql/functions/wakeups.sql",
+        "sql/functions/finish.sql",
         "if _awaited and queues.may_notify() then",
         "if _awaited then",
         "tests/sql/test_wake.py",
@@ -61,7 +61,7 @@ BUGS = [
     ),
     Bug(
         "a schedule is added on a shard other than the first",
-        "sql/front/routes.sql",
+        "sql/front/catalog.sql",
         "('queues.add_schedule', 'first', null, null)",
         "('queues.add_schedule', 'text', 'name', null)",
         "tests/shards/test_calls.py::test_what_exists_once_is_on_the_first_shard",
@@ -110,7 +110,7 @@ BUGS = [
     ),
     Bug(
         "values are revealed on the first shard only",
-        "sql/front/routes.sql",
+        "sql/front/catalog.sql",
         "('queues.record_reveal', 'id', 'task_id', null)",
         "('queues.record_reveal', 'first', null, null)",
         "tests/shards/test_http.py::"

@@ -194,7 +194,7 @@ BUGS = [
     ),
     Bug(
         "a fork remembers the step that it is to run again",
-        "sql/functions/generations.sql",
+        "sql/functions/steps.sql",
         "(_number is null or s.number < _number);",
         "(_number is null or s.number <= _number);",
         "tests/sql/test_continue_fork.py",
@@ -215,7 +215,7 @@ BUGS = [
     ),
     Bug(
         "a fork does not know the tasks that the original came after",
-        "sql/functions/generations.sql",
+        "sql/functions/steps.sql",
         "s.name is not null or c.generation = 1 and c.step = '');",
         "s.name is not null);",
         "tests/sql/test_after.py",

@@ -74,7 +74,7 @@ BUGS = [
     ),
     Bug(
         "a nudge that waited moves a task that is due",
-        "sql/units/messages/functions/processes.sql",
+        "sql/units/messages/processes.sql",
         "if (_run_at > _now) is not true then",
         "if _run_at is null then",
         "tests/concurrency/test_moved_rows.py",
@@ -108,7 +108,7 @@ BUGS = [
     ),
     Bug(
         "a payload may have any size",
-        "sql/functions/enqueue.sql",
+        "sql/functions/checks.sql",
         "if octet_length(_text) > max_bytes then",
         "if false then",
         "tests/sql/test_enqueue.py",
@@ -220,7 +220,7 @@ BUGS = [
     ),
     Bug(
         "a route is read while somebody changes what it is made of",
-        "sql/functions/routes.sql",
+        "sql/functions/lanes.sql",
         "    lock table queues.task_type, queues.namespace_login in share mode nowait;\n",
         "",
         "tests/sql/test_routes.py",
@@ -241,7 +241,7 @@ BUGS = [
     ),
     Bug(
         "a route is added to a lane that is being marked as idle",
-        "sql/functions/routes.sql",
+        "sql/functions/lanes.sql",
         "  for key share skip locked;\n",
         "  ;\n",
         "tests/sql/test_routes.py",

@@ -33,7 +33,7 @@ BUGS = [
     ),
     Bug(
         "an event that commits late is passed over by who reads along",
-        "sql/units/events/functions/events.sql",
+        "sql/units/events/events.sql",
         "e.event_number, e.transaction_id < _open\n  from chosen",
         "e.event_number, true\n  from chosen",
         "tests/sql/test_tail_events.py",
@@ -47,7 +47,7 @@ BUGS = [
     ),
     Bug(
         "an event that commits late overtakes what is on its way",
-        "sql/units/events/functions/deliveries.sql",
+        "sql/units/events/deliveries.sql",
         "where r.free and r.first_there and not r.busy\n",
         "where r.free and r.first_there\n",
         "tests/sql/test_claim_events.py",

@@ -230,7 +230,7 @@ def _reason(error: psycopg.Error) -> str:
 
 def _explain(error: psycopg.Error) -> Exception:
     message = error.diag.message_primary or str(error).strip()
-    if error.sqlstate == "P0001":  # raised by the files in install/ and by roles.sql
+    if error.sqlstate == "P0001":  # raised by install.sql and rights.sql
         return MigrationRefused(message)
     if error.sqlstate is None or error.sqlstate.startswith(("08", "28", "3D", "57")):
         return translate(error)

@@ -9,7 +9,7 @@ from holdfast.errors import ConfigurationError, did_you_mean
 from holdfast.settings import Settings
 from holdfast.sql import optional_units
 
-# The owner is holdfast_owner, or the login itself: see install/check_mode.sql.
+# The owner is holdfast_owner, or the login itself: see check_mode in install.sql.
 BECOME_OWNER = SqlPiece(
     "owner", "do $$ begin perform set_config('role', current_setting('holdfast.owner'), true); end $$;\n"
 )
@@ -59,14 +59,14 @@ class MigrationSteps:
         """Wait for other migrations, check preconditions, and set holdfast.action to what has to be done."""
         return [
             SqlPiece("settings", self._settings()),
-            self.sources.read("install/begin.sql"),
-            self.sources.read("install/check_mode.sql"),
-            self.sources.read("single_login.sql" if self.single_login else "roles.sql"),
-            self.sources.read("schemas.sql"),
+            self._section("begin"),
+            self._section("check_mode"),
+            self.sources.section("rights.sql", "single_login" if self.single_login else "roles"),
+            self._section("schemas"),
             BECOME_OWNER,
-            self.sources.read("install/wait_for_others.sql"),
-            self.sources.read("install/choose_units.sql"),
-            self.sources.read("install/decide.sql"),
+            self._section("wait_for_others"),
+            self._section("choose_units"),
+            self._section("decide"),
         ]
 
     @property
@@ -81,13 +81,13 @@ class MigrationSteps:
             yield Step([piece], here, f"applying {piece.name}")
         yield Step(self._dropping_stale, announced="replacing functions and views")
         yield from self._replacing
-        single = [self.sources.read("single_login_grants.sql")]
-        yield Step(single if self.single_login else self.sources.core.grants)
+        single = [self.sources.section("rights.sql", "single_login_grants")]
+        yield Step(single if self.single_login else self.sources.core.of("grants"))
         for part in self._units:
-            grants = [] if self.single_login else part.grants
+            grants = [] if self.single_login else part.of("grants")
             yield Step(grants, _among(part.name, "parts"))
-            yield Step(part.registration, _among(part.name, "replaced"))
-        yield Step([self.sources.read("install/record.sql")])
+            yield Step(part.of("registration"), _among(part.name, "replaced"))
+        yield Step([self._section("record")])
 
     @property
     def _preparing(self) -> list[SqlPiece]:
@@ -96,17 +96,17 @@ class MigrationSteps:
         limits = "set local check_function_bodies = off;\nset local lock_timeout = '500ms';\n"
         return [
             SqlPiece("limits", limits),
-            self.sources.read("install/take_tables.sql"),
-            self.sources.read("defaults.sql"),
+            self._section("take_tables"),
+            self._section("defaults"),
         ]
 
     @property
     def _dropping_stale(self) -> list[SqlPiece]:
         return [
             SqlPiece("functions to come", _setting("functions", self.sources.function_headers)),
-            self.sources.read("install/find_stale_functions.sql"),
-            self.sources.read("install/drop_stale_views.sql"),
-            self.sources.read("install/drop_stale_functions.sql"),
+            self._section("find_stale_functions"),
+            self._section("drop_stale_views"),
+            self._section("drop_stale_functions"),
         ]
 
     @property
@@ -116,16 +116,19 @@ class MigrationSteps:
             yield Step(part.functions, _among(part.name, "replaced"))
         yield Step(
             [
-                self.sources.read("install/protect_facts.sql"),
+                self._section("protect_facts"),
                 SqlPiece("views to come", _setting("views", self.sources.view_queries)),
-                self.sources.read("install/find_stale_views.sql"),
-                self.sources.read("install/drop_stale_views.sql"),
+                self._section("find_stale_views"),
+                self._section("drop_stale_views"),
             ]
         )
         # Those of units first: core reads some of them.
         for part in [*self._parts[1:], self.sources.core]:
-            yield Step(part.views, _among(part.name, "replaced"))
+            yield Step(part.of("views"), _among(part.name, "replaced"))
         yield Step(self.sources.core.functions_on_views, _among(optional_units.CORE, "replaced"))
+
+    def _section(self, name: str) -> SqlPiece:
+        return self.sources.section("install.sql", name)
 
     @property
     def _units(self) -> list[Part]:
@@ -153,7 +156,7 @@ class MigrationSteps:
 
 
 def _setting(name: str, value: str) -> str:
-    """Settings pass values to the DO blocks of `install/`, which take no parameters."""
+    """Settings pass values to the DO blocks of install.sql, which take no parameters."""
     quoted = value.replace("'", "''")
     return f"set local holdfast.{name} = '{quoted}';\n"
 
@@ -163,7 +166,7 @@ def _array(names: Iterable[str]) -> str:
 
 
 def _among(name: str, setting: str) -> str:
-    """Whether a part is in a list of names that `install/` has set."""
+    """Whether a part is in a list of names that install.sql has set."""
     return f"'{name}' = any (current_setting('holdfast.{setting}')::text[])"
 
 

@@ -1,17 +1,18 @@
 """The SQL files of a release: their parts, their order, their version and their digests.
 
 Tables come first (`schema/`, or new files in `migrations/`), then `functions/`, one file per protocol, then
-`views/`, then `functions/listing.sql`, whose functions return rows of a view. Within a folder, files are
+`views.sql`, then `functions/listing.sql`, whose functions return rows of a view. Within a folder, files are
 sorted by name. The comment of a function in the catalog is the first sentence of what stands above it.
 
-Core is in the folders at the top. `units/NAME` has the same folders for each unit that a database may do
-without, and `units/NAME/absent` for what core calls where it is not installed.
+A file with lines such as `-- section: grants` consists of sections, which are applied one by one. Each unit
+that a database may do without is such a file, `units/NAME.sql`, which also has what takes its place where it
+is not installed. The folder `units/NAME` has further functions, and its migrations.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +21,8 @@ from holdfast.sql.optional_units import CORE, OPTIONAL, SQL, Unit
 
 _ON_VIEWS = "functions/listing.sql"
 _FIRST_VERSION = 1
-_UNITS = "units/"
+_SECTION = re.compile(r"^-- section: (.+)\n", re.MULTILINE)
+_IF_ABSENT = " if absent"
 
 # The declaration up to "language" is the part that callers see and that "create or replace" cannot change.
 _FUNCTION = re.compile(
@@ -45,69 +47,44 @@ class SqlPiece:
 
 @dataclass(frozen=True)
 class Part:
-    """Files that are installed together: core, a unit, or what takes the place of a unit."""
+    """Pieces that are installed together: core, a unit, or what takes the place of a unit."""
 
     name: str
     unit: str
-    root: Path
-    folder: str = ""
+    pieces: dict[str, list[SqlPiece]]
+    """By what they are: schemas, tables, migrations, functions, views, grants, registration and facts.
+
+    `registration` is what its own functions have to register. `facts` are queries for what should be the
+    same on every shard.
+    """
+
+    def of(self, kind: str) -> list[SqlPiece]:
+        return self.pieces.get(kind, [])
 
     @property
     def tables(self) -> list[SqlPiece]:
-        return [*self._optional("schemas.sql"), *self._folder("schema")]
+        return [*self.of("schemas"), *self.of("tables")]
 
     @property
     def migrations(self) -> list[tuple[int, SqlPiece]]:
         """Each migration with the version that it leads to."""
-        return [(int(Path(piece.name).name[:4]), piece) for piece in self._folder("migrations")]
+        return [(int(Path(piece.name).name[:4]), piece) for piece in self.of("migrations")]
 
     @property
     def functions(self) -> list[SqlPiece]:
-        return [_with_comments(piece) for piece in self.stated_functions if piece.name != _ON_VIEWS]
-
-    @property
-    def views(self) -> list[SqlPiece]:
-        return list(self._folder("views"))
+        return [_with_comments(piece) for piece in self.of("functions") if piece.name != _ON_VIEWS]
 
     @property
     def functions_on_views(self) -> list[SqlPiece]:
-        return [_with_comments(piece) for piece in self.stated_functions if piece.name == _ON_VIEWS]
-
-    @property
-    def grants(self) -> list[SqlPiece]:
-        return self._optional("grants.sql")
-
-    @property
-    def registration(self) -> list[SqlPiece]:
-        """What its own functions have to register."""
-        return self._optional("register.sql")
-
-    @property
-    def facts(self) -> list[SqlPiece]:
-        """Queries for what should be the same on every shard."""
-        return self._optional("facts.sql")
-
-    @property
-    def stated_functions(self) -> list[SqlPiece]:
-        return list(self._folder("functions"))
+        return [_with_comments(piece) for piece in self.of("functions") if piece.name == _ON_VIEWS]
 
     @property
     def digest(self) -> str:
         """A digest of its SQL: an unchanged part replaces nothing."""
-        paths = {path for path in (self.root / self.folder).rglob("*.sql") if self._contains(path)}
-        return _digest(self.root, paths)
-
-    def _contains(self, path: Path) -> bool:
-        name = path.relative_to(self.root / self.folder).as_posix()
-        return not name.startswith((_UNITS, "testing/", "absent/"))
-
-    def _folder(self, folder: str) -> Iterator[SqlPiece]:
-        for path in sorted((self.root / self.folder / folder).rglob("*.sql")):
-            yield read(self.root, path)
-
-    def _optional(self, name: str) -> list[SqlPiece]:
-        path = self.root / self.folder / name
-        return [read(self.root, path)] if path.exists() else []
+        total = hashlib.sha256()
+        for piece in (piece for pieces in self.pieces.values() for piece in pieces):
+            total.update(f"{piece.name}\n{hashlib.sha256(piece.sql.encode()).hexdigest()}\n".encode())
+        return total.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -118,19 +95,35 @@ class Sources:
 
     @cached_property
     def core(self) -> Part:
-        return Part(CORE, CORE, self.root)
+        pieces = {
+            "installation": [self.read("install.sql"), self.read("rights.sql")],
+            "tables": self._folder("schema"),
+            "migrations": self._folder("migrations"),
+            "functions": self._folder("functions"),
+            "views": [self.read("views.sql")],
+            "grants": [self.section("rights.sql", "grants")],
+        }
+        return Part(CORE, CORE, pieces)
 
     @cached_property
     def units(self) -> list[Part]:
         """Those that a database may do without."""
-        return [Part(unit.name, unit.name, self.root, folder) for unit, folder in self._optional()]
+        return [self._unit(unit) for unit in self._optional]
 
     @cached_property
     def absent(self) -> list[Part]:
         """What takes the place of each unit that is not installed."""
         return [
-            Part(f"without_{unit.name}", unit.name, self.root, f"{folder}/absent")
-            for unit, folder in self._optional()
+            Part(
+                f"without_{unit.name}",
+                unit.name,
+                {
+                    kind.removesuffix(_IF_ABSENT): [piece]
+                    for kind, piece in self.sections(f"units/{unit.name}.sql").items()
+                    if kind.endswith(_IF_ABSENT)
+                },
+            )
+            for unit in self._optional
         ]
 
     @property
@@ -155,7 +148,7 @@ class Sources:
 
     @property
     def offered(self) -> str:
-        """The units and the digests of their parts, as JSON for `install/choose_units.sql`."""
+        """The units and the digests of their parts, as JSON for the section `choose_units`."""
         core = {"unit": CORE, "schemas": ["queues", "internal"], "digest": self.core.digest}
         schemas = {unit.name: list(unit.schemas) for unit in OPTIONAL}
         rest = [
@@ -171,20 +164,43 @@ class Sources:
 
     @property
     def function_headers(self) -> str:
-        """All functions of the release, as JSON for `install/find_stale_functions.sql`."""
-        return self._describe(_FUNCTION, lambda part: part.stated_functions)
+        """All functions of the release, as JSON for the section `find_stale_functions`."""
+        return self._describe(_FUNCTION, lambda part: part.of("functions"))
 
     @property
     def view_queries(self) -> str:
-        """All views of the release, as JSON for `install/find_stale_views.sql`."""
-        return self._describe(_VIEW, lambda part: part.views)
+        """All views of the release, as JSON for the section `find_stale_views`."""
+        return self._describe(_VIEW, lambda part: part.of("views"))
 
     def read(self, name: str) -> SqlPiece:
-        return read(self.root, self.root / name)
+        return SqlPiece(name, (self.root / name).read_text(encoding="utf-8"))
 
-    def _optional(self) -> list[tuple[Unit, str]]:
-        known = [(unit, f"{_UNITS}{unit.name}") for unit in OPTIONAL]
-        return [(unit, folder) for unit, folder in known if (self.root / folder).is_dir()]
+    def sections(self, name: str) -> dict[str, SqlPiece]:
+        """What stands between the lines that begin a section of this file."""
+        _, *found = _SECTION.split(self.read(name).sql)
+        return {
+            section: SqlPiece(f"{name}: {section}", sql)
+            for section, sql in zip(found[::2], found[1::2], strict=True)
+        }
+
+    def section(self, name: str, section: str) -> SqlPiece:
+        return self.sections(name)[section]
+
+    def _folder(self, folder: str, pattern: str = "**/*.sql") -> list[SqlPiece]:
+        paths = sorted((self.root / folder).glob(pattern))
+        return [self.read(path.relative_to(self.root).as_posix()) for path in paths]
+
+    def _unit(self, unit: Unit) -> Part:
+        folder = f"units/{unit.name}"
+        sections = self.sections(f"{folder}.sql")
+        pieces = {kind: [piece] for kind, piece in sections.items() if not kind.endswith(_IF_ABSENT)}
+        pieces["functions"] += self._folder(folder, "*.sql")
+        pieces["migrations"] = self._folder(f"{folder}/migrations")
+        return Part(unit.name, unit.name, pieces)
+
+    @property
+    def _optional(self) -> list[Unit]:
+        return [unit for unit in OPTIONAL if (self.root / f"units/{unit.name}.sql").exists()]
 
     def _describe(self, pattern: re.Pattern[str], pieces_of: Callable[[Part], Iterable[SqlPiece]]) -> str:
         """Names are unique. Only what takes the place of a unit states names of that unit again."""
@@ -201,18 +217,6 @@ class Sources:
                     json.dumps({"part": part.name} | parts, ensure_ascii=False) for parts in declared.values()
                 ]
         return "[\n" + ",\n".join(entries) + "\n]"
-
-
-def read(root: Path, path: Path) -> SqlPiece:
-    return SqlPiece(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
-
-
-def _digest(root: Path, paths: Iterable[Path]) -> str:
-    total = hashlib.sha256()
-    for path in sorted(paths):
-        name = path.relative_to(root).as_posix()
-        total.update(f"{name}\n{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return total.hexdigest()
 
 
 def _with_comments(piece: SqlPiece) -> SqlPiece:

@@ -1,5 +1,5 @@
 -- What every generated function and view of a front uses. :count is the number of shards, :keys of those that keys are
--- spread over: all but those that were added later. :grants is the query of grants.sql.
+-- spread over: all but those that were added later. :grants is that query of catalog.sql.
 create function holdfast_front.shard_of(task_id uuid)
 returns integer
 language sql immutable parallel safe

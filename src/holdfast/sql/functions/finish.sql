@@ -1,5 +1,5 @@
 -- The end of an attempt: the worker reports, and the lease becomes an outcome, a ready row with another time, or the
--- next generation of the run.
+-- next generation of the run. What follows the end of any task is in notify_waiters.
 -- Invariant: only the holder of the lease, with its token, can settle an attempt, and only once. The lease is removed
 -- and what the task becomes is written in one statement. A repeated report changes nothing and says so, and no content
 -- of a report keeps a task from ending.
@@ -201,53 +201,6 @@ begin
 end
 $$;
 
--- Returns the document, or a note in its place if it could not be read back. The result of a handler thus never keeps
--- its task from ending. The default maximum size is that of a result in the settings.
-create or replace function queues.storable(document jsonb, max_bytes bigint default null)
-returns jsonb
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  _problem text;
-begin
-  -- The minimum of the setting: smaller documents need no lookup of the setting.
-  if document is null or octet_length(queues.safe_text(document)) <= 4096 then
-    return document;
-  end if;
-  _problem := queues.document_problem(document,
-    coalesce(max_bytes, (select s.value from queues.setting s where s.name = 'max_result_bytes')));
-  if _problem is null then
-    return document;
-  end if;
-  return jsonb_build_object('holdfast', 'not stored', 'reason', 'the value ' || _problem,
-    'stored_bytes', pg_column_size(document));
-end
-$$;
-
--- Returns a one-line message for an error, whatever form the worker reported it in. No pinned path, so that PostgreSQL
--- can inline it.
-create or replace function queues.error_message(error jsonb, otherwise text)
-returns text
-language sql immutable parallel safe
-as $$
-  select pg_catalog.left(case pg_catalog.jsonb_typeof(error)
-    when 'object' then coalesce(error ->> 'message', error ->> 'kind', error::text)
-    when 'string' then error #>> '{}'
-    when 'null' then otherwise
-    else coalesce(error::text, otherwise) end, 8192)
-$$;
-
--- Returns the kind of an error, whatever form the worker reported it in.
--- No pinned path, so that PostgreSQL can inline it.
-create or replace function queues.error_kind(error jsonb, otherwise text)
-returns text
-language sql immutable parallel safe
-as $$
-  select pg_catalog.left(coalesce(
-    case when pg_catalog.jsonb_typeof(error) = 'object' then error ->> 'kind' end, otherwise), 200)
-$$;
-
 -- Ends tasks that all succeeded: the fast path of finish, for most batches. Returns the accepted results and their
 -- positions.
 -- Internal: called by finish. Locks: lease rows, without waiting, unless another transaction locks one in the very
@@ -378,6 +331,52 @@ begin
       else 'lost' end
   from rows from (jsonb_to_recordset(results) as (task_id uuid, token bigint)) with ordinality r(task_id, token, n)
   order by r.n;
+end
+$$;
+
+-- Notifies clients that wait for these tasks, subscriptions to task events, and idle workers behind the same limit.
+-- Sends nothing to absent receivers. The worker is one that looks for due tasks by itself, if any. Every finish calls
+-- it, so all checks are one statement, and each is one lookup in an index that is mostly empty. Those who are not
+-- notified look again by themselves. Returns whether anybody may wait for any task.
+-- Internal.
+create or replace function queues.notify_waiters(task_ids uuid[], worker_id text default null)
+returns boolean
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _awaited boolean;
+  _subscribed boolean;
+  _limited boolean;
+  _joined boolean;
+begin
+  select exists (select from queues.waiter),
+    exists (select from queues.engine_subscription),
+    exists (select from queues.task_limit) or exists (select from queues.lane l where l.concurrency_key > ''),
+    exists (select from queues.wait w where w.on_task is not null)
+  into _awaited, _subscribed, _limited, _joined;
+  if _awaited and queues.may_notify() then
+    perform pg_notify('holdfast_done', w.task_id::text)
+    from queues.waiter w join queues.outcome o on o.task_id = w.task_id
+    where w.task_id = any (task_ids);
+    -- A row that an open call of watch holds is left for the sweep, without waiting.
+    delete from queues.waiter w
+    where w.task_id in (
+      select held.task_id from queues.waiter held
+      where held.task_id = any (task_ids) and exists (select from queues.outcome o where o.task_id = held.task_id)
+      for update skip locked);
+  end if;
+  if _subscribed then
+    perform queues.emit_task_events(task_ids);
+  end if;
+  if _limited then
+    perform queues.wake_for_freed_limits(task_ids, worker_id);
+  end if;
+  if _joined then
+    perform queues.mark_joins(task_ids);
+  end if;
+  return _awaited or _subscribed or _limited or _joined;
 end
 $$;
 

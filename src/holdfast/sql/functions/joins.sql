@@ -1,17 +1,17 @@
 -- Joins: a step starts tasks (children), and its run is suspended until all of them have ended, or the first. Tasks
--- after others (batches.sql) wait in the same way. All of it is here and in signals.sql: start_children starts them.
--- When finish suspends the run, write_waits (signals.sql) points to the first that has not ended; when that one ends,
--- mark_joins leaves a chore. After these commits, wake_joined, wake_waiting (signals.sql) and the leader's chores call
--- settle_joins, which moves the pointer or wakes the run; read_children tells it how they ended. Children that nobody
--- waits for any more (cancel_unawaited; end_waits in signals.sql) are left to chores.sql.
--- Invariant: queues.child lists what a step waits for, in rows that are written once. How a child has ended is read
--- from its outcome, its deletion or its absence, without a counter. The pointer names a child that has not ended, or a
--- look after some commit is still to come: a session that moves a pointer, or finds it locked, leaves a chore.
--- Lock order: to start: the lease of the run, without waiting; rows of queues.wait if it extends its batch; keys. To
--- move a pointer: rows of queues.wait, then ready rows, without waiting. To retry: outcomes by task_id, waiting.
+-- after others (batches.sql) wait in the same way. In order: start_children; finish calls write_waits, which points to
+-- the first that has not ended; when that one ends, notify_waiters (finish.sql) calls mark_joins, which leaves a chore;
+-- after that commit, the worker (wake_joined) or the leader (do_chores) moves the pointer or wakes the run, which reads
+-- by read_children how they ended. Chores also wake runs for signals.sql, and cancel.
+-- Invariant: how a child has ended is read from its outcome, its deletion or its absence, without a counter. The
+-- pointer names a child that has not ended, or a look after some commit is still to come. A chore is deleted only after
+-- its task was looked at, in a statement that began after the chore was seen: the later of two commits is followed by a
+-- look.
+-- Lock order: leases, keys, chores by number, rows of queues.wait, ready rows, then outcomes of causes, shared. Nothing
+-- waits, except for rows of queues.wait to extend the batch of the run, and for the keys of new tasks.
 -- At the same time: a child may end while its run suspends, and neither transaction sees the other. Both look again
--- after their commit, and the later look sees both. If a worker dies before it looks, the leader finds the chore or the
--- pointer.
+-- after their commit. Any number of sessions may do chores; two for one task do no harm. A retry of the cause of a
+-- cancellation comes first, and then the chore is dropped or left, or waits and brings the task back.
 
 -- Enqueues tasks as the children of a running task and returns them in their order, with the verdict started, or
 -- already if the step has started its children before: then those are returned. If the worker does not hold the task
@@ -127,6 +127,52 @@ begin
 end
 $$;
 
+-- Replaces what runs wait for by the waits of their reports. A wait for a signal or a task that goes on keeps its row,
+-- and so its timeout. A wait for a time takes the new one: a step that failed again is tried later. Runs that wait for
+-- a signal or a task are looked at again after the commit.
+-- Internal: called by finish for runs that it has suspended.
+create or replace function queues.write_waits(results jsonb, places integer[], now timestamptz)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  with given as materialized (
+    select r.task_id, w.name, w.until, w.signal, w.on_task, w.number, w.policy
+    from rows from (jsonb_to_recordset(results) as (task_id uuid, waits jsonb)) with ordinality r(task_id, waits, n)
+    left join lateral jsonb_to_recordset(r.waits) as w(
+      name text, until timestamptz, signal text, on_task uuid, number integer, policy text) on true
+    where r.n = any (places)),
+  dropped as (
+    delete from queues.wait w
+    where w.task_id = any (array(select g.task_id from given g))
+      and not exists (select from given g where g.task_id = w.task_id and g.name = w.name)),
+  added as (
+    insert into queues.wait (task_id, name, until, signal, on_task, number, policy)
+    select g.task_id, g.name, coalesce(g.until, write_waits.now + interval '30 days'), g.signal,
+      coalesce(g.on_task, o.task_id), coalesce(g.number, o.number), g.policy
+    from given g
+    left join lateral queues.first_open_child(g.task_id, g.name, 1) o on g.policy = 'all'
+    where g.name is not null
+    on conflict do nothing),
+  moved as (
+    update queues.wait w set until = g.until
+    from given g
+    where w.task_id = any (array(select g.task_id from given g)) and w.task_id = g.task_id and w.name = g.name
+      and num_nonnulls(w.signal, w.on_task, w.policy, g.signal, g.on_task, g.policy) = 0 and w.until <> g.until),
+  looked_again as (
+    -- The pointer of a join was at its end, and the run waits on: a child that had ended was retried or restored.
+    update queues.wait w set (on_task, number) = (
+      select o.task_id, coalesce(o.number, w.number) from queues.first_open_child(w.task_id, w.name, 1) o)
+    where w.task_id = any (array(select g.task_id from given g where g.policy = 'all')) and w.on_task is null
+      and exists (select from given g where g.task_id = w.task_id and g.name = w.name and g.policy = 'all'))
+  insert into queues.chore (kind, added_at, task_id)
+  select distinct 'w'::"char", write_waits.now, g.task_id from given g
+  where num_nonnulls(g.signal, g.on_task, g.policy) > 0;
+end
+$$;
+
 -- Leaves a chore for each run whose join points to one of these tasks, which end with this transaction: it is looked at
 -- after the commit, if the worker that ended the tasks does not (wake_joined).
 -- Internal.
@@ -137,6 +183,109 @@ set search_path = pg_catalog, pg_temp
 as $$
   insert into queues.chore (kind, added_at, task_id)
   select distinct 'w'::"char", queues.clock(), w.task_id from queues.wait w where w.on_task = any (task_ids);
+$$;
+
+-- Returns the kinds of chores that are to be done: wake, join, cancel or waiter, in the order in which to call
+-- do_chores.
+-- For holdfast_worker and holdfast_operator. Locks: none.
+create or replace function queues.due_chores()
+returns text[]
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+  select array_remove(array[
+    case when d.wake then 'wake' end, case when d."join" then 'join' end,
+    -- Those two may find tasks to be cancelled.
+    case when d.wake or d."join" or exists (select from queues.chore c where c.kind = 'c') then 'cancel' end,
+    case when exists (select from queues.waiter w where w.until < queues.clock()) then 'waiter' end], null)
+  from (
+    select exists (select from queues.chore c where c.kind = 'w') as wake,
+      exists (select from queues.wait w where w.on_task is not null) as "join") d
+$$;
+
+-- Does chores of one kind, up to a number, in the name of the engine, and returns how many it did. Call it for each
+-- kind in a transaction of its own, so that an error of one kind leaves the others alone. Any number of sessions may
+-- call it at once.
+--   wake    makes runs due whose signal has come, or whose awaited tasks have ended
+--   join    looks at runs that wait for a task, in turn, for a worker that died before it could
+--   cancel  cancels children of runs that ended without success, and tasks after those that did, and theirs
+--   waiter  forgets clients that no longer wait for a result
+-- For holdfast_worker and holdfast_operator. Locks: chores, then rows of queues.wait, then ready rows, leases and
+-- outcomes; without waiting.
+create or replace function queues.do_chores(kind text, max_chores integer default 1000)
+returns integer
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _code constant "char" := case do_chores.kind when 'wake' then 'w' when 'cancel' then 'c' end;
+  _done integer := 0;
+  _chores bigint[];
+  _seen bigint[] := '{}';
+begin
+  if max_chores is null or max_chores not between 1 and 10000 then
+    raise exception using errcode = 'QF400', message = 'max_chores must be between 1 and 10000';
+  elsif do_chores.kind = 'join' then
+    return queues.look_at_joins(max_chores, _now);
+  elsif do_chores.kind = 'waiter' then
+    delete from queues.waiter w
+    where w.task_id in (
+      select held.task_id from queues.waiter held where held.until < _now limit max_chores for update skip locked);
+    get diagnostics _done = row_count;
+    return _done;
+  elsif _code is null then
+    raise exception using errcode = 'QF400', message = format('kind %s is unknown', to_json(do_chores.kind)),
+      hint = 'Allowed: wake, join, cancel, waiter.';
+  end if;
+
+  perform queues.commit_to_disk();
+  -- What is cancelled leads to further chores, which come after those that were there.
+  while cardinality(_seen) < max_chores loop
+    _chores := array(
+      select c.chore_id from queues.chore c
+      where c.kind = _code and c.chore_id > coalesce(_seen[cardinality(_seen)], 0)
+      order by c.chore_id limit max_chores - cardinality(_seen) for update skip locked);
+    exit when _chores = '{}';
+    _seen := _seen || _chores;
+    if _code = 'w' then
+      _done := _done + (select w.done from queues.wake_chores(_chores, _now) w);
+    else
+      _done := _done + queues.cancel_chores(_chores, _now);
+    end if;
+  end loop;
+  if _done < cardinality(_seen) and cardinality(_seen) = max_chores then
+    -- Those whose task another transaction holds come after the others, so that they do not keep the next call from
+    -- them.
+    update queues.chore c set chore_id = default where c.kind = _code and c.chore_id = any (_seen);
+  end if;
+  return _done;
+end
+$$;
+
+-- Puts the first chore of a kind, wake or cancel, behind the others, with the error that it raised. Call it if
+-- do_chores fails for that one alone: then it does not keep the others from being done, and health reports it.
+-- For holdfast_worker and holdfast_operator. Locks: the chore, without waiting.
+create or replace function queues.postpone_chore(kind text, error text)
+returns void
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+  update queues.chore c set chore_id = default, error = left(postpone_chore.error, 2000)
+  where (c.kind, c.chore_id) in (
+    select first.kind, first.chore_id from queues.chore first
+    where first.kind = case postpone_chore.kind when 'wake' then 'w'::"char" when 'cancel' then 'c' end
+    order by first.chore_id limit 1 for update skip locked)
 $$;
 
 -- Looks at the joins that wait for one of these tasks, which have just ended: moves their pointers, and makes runs due
@@ -158,6 +307,43 @@ begin
     return null;
   end if;
   return queues.settle_joins(coalesce(task_ids, '{}'), '{}', queues.clock());
+end
+$$;
+
+-- Looks at joins, as far as it comes, and returns how many of the tasks that they wait for have ended. Where it stopped
+-- is a chore of its own, with which the next call goes on. Removes what ended runs still seem to wait for.
+-- Internal: called by do_chores. Locks: that chore, then rows of queues.wait, then ready rows, without waiting.
+create or replace function queues.look_at_joins(max_chores integer, now timestamptz)
+returns integer
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _last uuid;
+  _tasks uuid[];
+  _ended uuid[];
+begin
+  with begun as (
+    delete from queues.chore c
+    where c.kind = 'j' and c.chore_id in (
+      select j.chore_id from queues.chore j where j.kind = 'j' for update skip locked)
+    returning c.task_id)
+  select max(b.task_id::text)::uuid into _last from begun b;
+  if _last is null and exists (select from queues.chore c where c.kind = 'j') then
+    return 0;  -- another session is at it
+  end if;
+  _tasks := array(
+    select distinct w.on_task from queues.wait w
+    where w.on_task > coalesce(_last, '00000000-0000-0000-0000-000000000000') order by w.on_task limit max_chores);
+  if cardinality(_tasks) = max_chores then
+    insert into queues.chore (kind, added_at, task_id) values ('j', now, _tasks[max_chores]);
+  end if;
+  delete from queues.wait w
+  where w.on_task = any (_tasks) and (select true from queues.outcome o where o.task_id = w.task_id limit 1);
+  _ended := array(select t.task_id from unnest(_tasks) t(task_id) where not queues.is_open(t.task_id));
+  perform queues.settle_joins(_ended, '{}', now);
+  return cardinality(_ended);
 end
 $$;
 
@@ -309,40 +495,75 @@ as $$
   order by c.number limit 1
 $$;
 
--- Looks at joins, as far as it comes, and returns how many of the tasks that they wait for have ended. Where it stopped
--- is a chore of its own, with which the next call goes on. Removes what ended runs still seem to wait for.
--- Internal: called by do_chores. Locks: that chore, then rows of queues.wait, then ready rows, without waiting.
-create or replace function queues.look_at_joins(max_chores integer, now timestamptz)
-returns integer
+-- Makes suspended runs due now and returns those that it moved. Skips rows that another transaction holds. A run that
+-- waits for its next attempt after a failure is not suspended, and keeps its delay.
+-- Internal: called by signal, settle_joins and wake_chores, which leave or keep a chore for a run that is skipped.
+-- Locks: ready rows, without waiting.
+create or replace function queues.wake_runs(task_ids uuid[], now timestamptz)
+returns uuid[]
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _last uuid;
-  _tasks uuid[];
-  _ended uuid[];
+  _moved uuid[];
+  _places tid[];
+  _run_ats timestamptz[];
 begin
-  with begun as (
-    delete from queues.chore c
-    where c.kind = 'j' and c.chore_id in (
-      select j.chore_id from queues.chore j where j.kind = 'j' for update skip locked)
-    returning c.task_id)
-  select max(b.task_id::text)::uuid into _last from begun b;
-  if _last is null and exists (select from queues.chore c where c.kind = 'j') then
-    return 0;  -- another session is at it
+  with locked as materialized (
+    select r.task_id, r.ctid as place from queues.ready r
+    where r.task_id = any (task_ids) and r.run_at > wake_runs.now and r.attempt = 0
+    order by r.task_id for update skip locked)
+  -- A task that came after others may have a time of its own.
+  select coalesce(array_agg(l.task_id), '{}'), array_agg(l.place), array_agg(greatest(wake_runs.now, (
+    select w.until from queues.wait w where w.task_id = l.task_id and w.name = '')))
+  into _moved, _places, _run_ats from locked l;
+  if _moved <> '{}' then
+    perform queues.move_ready(_places, _run_ats, null);
+    perform queues.wake_for(m.task_id) from unnest(_moved) m(task_id);
   end if;
-  _tasks := array(
-    select distinct w.on_task from queues.wait w
-    where w.on_task > coalesce(_last, '00000000-0000-0000-0000-000000000000') order by w.on_task limit max_chores);
-  if cardinality(_tasks) = max_chores then
-    insert into queues.chore (kind, added_at, task_id) values ('j', now, _tasks[max_chores]);
+  return _moved;
+end
+$$;
+
+-- Returns the next results of the children of a step, in order, after this place: those that succeeded, about 4 MiB as
+-- text, and at least one. None if there are no more, or if the worker does not hold the run with this token. A loop, so
+-- that no more results are read than are returned: a hundred thousand of them may have a megabyte each.
+-- For holdfast_worker. Locks: none.
+create or replace function queues.read_results(
+  worker_id text, task_id uuid, token bigint, step text, after_number integer)
+returns table (number integer, result jsonb)
+language plpgsql stable security definer rows 1000
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _generation constant integer := (
+    select coalesce(l.generation, 1) from queues.lease l
+    where l.task_id = read_results.task_id and l.token = read_results.token and l.worker_id = read_results.worker_id);
+  _bytes bigint := 0;
+begin
+  if _generation is null then
+    return;
   end if;
-  delete from queues.wait w
-  where w.on_task = any (_tasks) and (select true from queues.outcome o where o.task_id = w.task_id limit 1);
-  _ended := array(select t.task_id from unnest(_tasks) t(task_id) where not queues.is_open(t.task_id));
-  perform queues.settle_joins(_ended, '{}', now);
-  return cardinality(_ended);
+  for number, result in
+    select c.number, coalesce(o.result, 'null')
+    from queues.child c
+    cross join lateral (
+      select o.status, o.result from queues.outcome o where o.task_id = c.child_id offset 0) o
+    where c.parent_id = read_results.task_id
+      and c.generation = case when read_results.step = '' then 1 else _generation end
+      and c.step = read_results.step and c.number > after_number and o.status = 'succeeded'
+    order by c.number
+  loop
+    return next;
+    _bytes := _bytes + octet_length(result::text);
+    exit when _bytes >= 4194304;
+  end loop;
 end
 $$;
 
@@ -451,47 +672,6 @@ begin
 end
 $$;
 
--- Returns the next results of the children of a step, in order, after this place: those that succeeded, about 4 MiB as
--- text, and at least one. None if there are no more, or if the worker does not hold the run with this token. A loop, so
--- that no more results are read than are returned: a hundred thousand of them may have a megabyte each.
--- For holdfast_worker. Locks: none.
-create or replace function queues.read_results(
-  worker_id text, task_id uuid, token bigint, step text, after_number integer)
-returns table (number integer, result jsonb)
-language plpgsql stable security definer rows 1000
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-as $$
-#variable_conflict use_column
-declare
-  _generation constant integer := (
-    select coalesce(l.generation, 1) from queues.lease l
-    where l.task_id = read_results.task_id and l.token = read_results.token and l.worker_id = read_results.worker_id);
-  _bytes bigint := 0;
-begin
-  if _generation is null then
-    return;
-  end if;
-  for number, result in
-    select c.number, coalesce(o.result, 'null')
-    from queues.child c
-    cross join lateral (
-      select o.status, o.result from queues.outcome o where o.task_id = c.child_id offset 0) o
-    where c.parent_id = read_results.task_id
-      and c.generation = case when read_results.step = '' then 1 else _generation end
-      and c.step = read_results.step and c.number > after_number and o.status = 'succeeded'
-    order by c.number
-  loop
-    return next;
-    _bytes := _bytes + octet_length(result::text);
-    exit when _bytes >= 4194304;
-  end loop;
-end
-$$;
-
 -- Returns the awaited children of each step of the current generation of a run, one row per step, as read_steps gives
 -- them to a worker. None if the session may not read the run.
 -- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
@@ -529,49 +709,121 @@ as $$
   where r.n = any (places) and s.kind in ('children', 'first') order by 3;
 $$;
 
--- Brings back children that were cancelled because this run, which is retried, had ended, and theirs. Those that the
--- run no longer waits for, or whose steps retention has removed, stay cancelled. Those that were only to be cancelled
--- stay as they are: see cancel_chores.
--- Internal: called by retry. Locks: outcomes, level by level, in the order of task_id.
-create or replace function queues.revive_children(task_id uuid, now timestamptz)
+-- Removes what runs waited for that have ended without success, or that are removed. Children that a step of them still
+-- waits for are to be cancelled, unless they were started to be left.
+-- Internal: called by cancel, cancel_chores, settle_mixed and recover_leases after the outcome was written, and by
+-- prune.
+create or replace function queues.end_waits(task_ids uuid[])
 returns void
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  delete from queues.wait w where w.task_id = any (task_ids);
+  insert into queues.chore (kind, added_at, task_id, cause, cause_id, reason)
+  select distinct on (3) 'c', queues.clock(), c.child_id, 'p', c.parent_id,
+    format('its parent %s %s', c.parent_id, coalesce((
+      select 'ended ' || p.status from queues.outcome p where p.task_id = c.parent_id), 'was deleted'))
+  from queues.task t
+  join queues.child c on c.parent_id = t.task_id and c.generation = coalesce(t.generation, 1)
+  where t.task_id = any (task_ids) and c.parent_id = any (task_ids) and c.ends_with_parent
+    and (
+      select true from queues.step s
+      where s.task_id = c.parent_id and s.generation = c.generation and s.name = c.step limit 1) is null
+    and (select true from queues.outcome o where o.task_id = c.child_id limit 1) is null
+  order by 3, 5;
+$$;
+
+-- Does these chores of the kind cancel, in the name of the engine, and returns how many it removed. A chore whose task
+-- another transaction holds is left. So is one whose cause another transaction is about to retry; if the cause has not
+-- ended any more, or has succeeded meanwhile, the chore is dropped. Children of the cancelled tasks, and tasks after
+-- them, are the next chores.
+-- Internal: called by do_chores, which has locked the chores. Locks: ready rows, then leases, then the outcomes of the
+-- causes, shared: a retry of a cause that waits for them sees what was cancelled. All of them without waiting.
+create or replace function queues.cancel_chores(chores bigint[], now timestamptz)
+returns integer
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _level uuid[] := array[task_id];
-  _children uuid[];
+  _ids constant uuid[] := array(
+    select distinct c.task_id from queues.chore c where c.kind = 'c' and c.chore_id = any (chores));
+  _ready constant uuid[] := array(
+    select r.task_id from queues.ready r where r.task_id = any (_ids) order by r.task_id for update skip locked);
+  _held constant uuid[] := array(
+    select l.task_id from queues.lease l where l.task_id = any (_ids) order by l.task_id for update skip locked);
+  _causes constant uuid[] := array(
+    select o.task_id from queues.outcome o
+    where o.task_id = any (array(
+        select c.cause_id from queues.chore c where c.kind = 'c' and c.chore_id = any (chores) and c.cause <> 's'))
+      and o.status <> 'succeeded'
+    order by o.task_id for share skip locked);
+  _valid bigint[];
+  _void bigint[];
+  _kept uuid[];
+  _ended uuid[];
+  _done integer;
 begin
-  loop
-    _children := array(
-      select c.child_id from queues.child c
-      where c.parent_id = any (_level) and c.generation = queues.current_generation(c.parent_id) and c.ends_with_parent
-        and (
-          select true from queues.step s
-          where s.task_id = c.parent_id and s.generation = c.generation and s.name = c.step limit 1) is null);
-    _level := array(
-      select o.task_id from queues.outcome o
-      where o.task_id = any (_children) and o.status = 'cancelled' and o.cause = 'p'
-        and o.cause_id = any (_level)
-        and (select true from queues.deletion d where d.task_id = o.task_id limit 1) is null
-        and (select true from queues.step s where s.task_id = o.task_id and s.kind = 'r' limit 1) is null
-      order by o.task_id for update);
-    exit when _level = '{}';
-    with gone as (
-      delete from queues.outcome o where o.task_id = any (_level) returning o.*)
-    insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason, data)
-    select g.task_id, 'retried', revive_children.now, g.token, g.attempt, g.worker_id, queues.actor(),
-      format('its parent %s is retried', g.cause_id), jsonb_build_object(
-        'status', g.status, 'reason', g.reason,
-        'claimed_at', g.claimed_at, 'started_at', g.started_at, 'finished_at', g.finished_at)
-    from gone g;
-    insert into queues.ready (task_id, run_at, lane_id, attempt)
-    select t.task_id, greatest(revive_children.now, t.run_at),
-      queues.lane_for(t.queue, t.type, t.priority, t.concurrency_key, t.namespace), 0
-    from queues.task t where t.task_id = any (_level);
-    perform queues.revive_dependants(l.task_id, revive_children.now), queues.wake_for(l.task_id)
-    from unnest(_level) l(task_id);
-  end loop;
+  -- A separate statement, so that it sees what was committed before those rows were locked.
+  select coalesce(array_agg(c.chore_id) filter (where c.verdict), '{}'),
+    coalesce(array_agg(c.chore_id) filter (where not c.verdict), '{}'),
+    array_agg(c.task_id) filter (where not c.verdict)
+  into _valid, _void, _kept
+  from (
+    select c.chore_id, c.task_id, case when c.cause = 's' or c.cause_id = any (_causes) then true
+      when (select o.status = 'succeeded' from queues.outcome o where o.task_id = c.cause_id) then false
+      when (select true from queues.outcome o where o.task_id = c.cause_id) then null
+      else not queues.is_open(c.cause_id) end as verdict
+    from queues.chore c where c.kind = 'c' and c.chore_id = any (chores)) c;
+
+  with gone as (
+    delete from queues.ready r where r.task_id = any (_ready) and r.task_id = any (array(
+      select c.task_id from queues.chore c where c.kind = 'c' and c.chore_id = any (_valid)))
+    returning r.task_id, r.attempt),
+  freed as (
+    delete from queues.lease l where l.task_id = any (_held) and l.task_id = any (array(
+      select c.task_id from queues.chore c where c.kind = 'c' and c.chore_id = any (_valid)))
+    returning l.*),
+  ended as materialized (
+    select g.task_id, null::bigint as token, null::timestamptz as claimed_at, null::timestamptz as started_at,
+      g.attempt, null::text as worker_id from gone g
+    union all
+    select f.task_id, f.token, f.claimed_at, f.started_at, f.attempt, f.worker_id from freed f),
+  written as (
+    insert into queues.outcome (
+      task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id, reason, cause, cause_id)
+    select e.task_id, e.token, e.claimed_at, e.started_at, cancel_chores.now, e.attempt, 'cancelled', e.worker_id,
+      c.reason, c.cause, c.cause_id
+    from ended e
+    cross join lateral (
+      select c.reason, c.cause, c.cause_id from queues.chore c
+      where c.kind = 'c' and c.task_id = e.task_id and c.chore_id = any (_valid) order by c.chore_id limit 1) c
+    on conflict do nothing
+    returning task_id, token, attempt, worker_id, reason),
+  recorded as (
+    insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason)
+    select w.task_id, 'cancelled', cancel_chores.now, w.token, w.attempt, w.worker_id, 'holdfast', w.reason
+    from written w)
+  select coalesce(array_agg(w.task_id), '{}') into _ended from written w;
+
+  -- One that is in neither table now is moving between them, unless it has ended or was deleted.
+  delete from queues.chore c
+  where c.kind = 'c' and c.chore_id = any (chores) and (c.task_id = any (_ended)
+    or c.chore_id = any (_void)
+    or (select true from queues.outcome o where o.task_id = c.task_id limit 1)
+    or (select true from queues.deletion d where d.task_id = c.task_id limit 1)
+    or (select true from queues.task t where t.task_id = c.task_id limit 1) is null);
+  get diagnostics _done = row_count;
+  if _kept is not null then  -- a task that comes after others waits for them again
+    perform queues.settle_joins('{}', _kept, now);
+  end if;
+  if _ended <> '{}' then
+    perform queues.bring_back(_ended);
+    perform queues.end_waits(_ended);
+    perform queues.settle_joins(_ended, '{}', now);
+    perform queues.notify_waiters(_ended);
+    perform queues.call_error_handlers(_ended, 'cancelled', 'the run that waited for it has ended', true, true, now);
+  end if;
+  return _done;
 end
 $$;

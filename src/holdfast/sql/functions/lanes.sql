@@ -1,13 +1,15 @@
 -- Lanes: the lists in which tasks wait. A claim reads one index range per lane, so there have to be few of them, and
--- those that are idle have to go.
+-- those that are idle have to go. Routes save an enqueue what it would otherwise look up in three tables, lane
+-- included.
 -- Invariant: the lane of every ready row and lease exists. A lane is removed only when it has neither and no open
 -- transaction can still add a task to it. Two lanes for the same queue, type and priority are allowed: claims read
--- both.
--- Lock order: an enqueue locks no lane, unless it adds a route to it (routes.sql); under stricter isolation than read
--- committed it shares the row, and fails if the lane was removed. tidy_lanes locks lanes, then their routes, then ready
--- rows that wait for a concurrency key, then leases, all without waiting but for another tidy_lanes.
+-- both. A route of the current version is what the last committed change has left, or this transaction has.
+-- Lock order: an enqueue locks no lane, unless it adds a route; under stricter isolation than read committed it shares
+-- the row, and fails if the lane was removed. tidy_lanes locks lanes, then their routes, then ready rows that wait for
+-- a concurrency key, then leases, all without waiting but for another tidy_lanes. add_route: see there.
 -- At the same time: an enqueue may use a lane that is being marked as idle. tidy_lanes then sees its transaction id
--- among those that may know the lane, and keeps the lane until they have ended. Two sessions that need a new lane each
+-- among those that may know the lane, and keeps the lane until they have ended. It counts everybody who reads routes as
+-- a user of lanes, and marks no lane to which an open transaction adds a route. Two sessions that need a new lane each
 -- create one, instead of waiting for each other.
 
 -- Marks idle lanes, removes those marked by earlier transactions, and returns how many it changed. Claims then need not
@@ -318,4 +320,64 @@ begin
     message = format('tasks of namespace %s wait in too many combinations of queue, type and priority', namespace),
     hint = 'Use fewer queues, types and priorities at once, enqueue later, or raise max_lanes in queues.setting.';
 end
+$$;
+
+-- Adds the route of a type for the login of the session, unless there are too many, or somebody is changing what it is
+-- made of. Only under read committed: what an old snapshot shows is not the last change.
+-- Internal: called by enqueue_simple after it found none. Locks: the lane's row, shared and without waiting.
+create or replace function queues.add_route(type text)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  _login constant text := session_user::text;
+  _route record;
+  _lane_id bigint;
+begin
+  if (select count(*) from (select from queues.route r where r.login = _login limit 100) known) >= 100
+    or pg_relation_size('queues.route') > 8388608
+  then
+    return;
+  end if;
+  begin
+    lock table queues.task_type, queues.namespace_login in share mode nowait;
+    select pg_sequence_last_value('queues.route_version') as version,
+      coalesce(n.namespace, queues.namespace_of_login(_login)) as namespace, d.*
+    into _route
+    from queues.with_defaults(add_route.type, null, null, null, null, null) d
+    left join queues.namespace_login n on n.login = _login;
+    -- Undoing the block is what releases the locks before the transaction ends. Variables keep their values.
+    raise exception 'undo';
+  exception
+    when lock_not_available then
+      return;
+    when raise_exception then
+      null;
+  end;
+  select l.lane_id into _lane_id from queues.lane l
+  where l.queue = _route.queue and l.type in (add_route.type, '') and l.priority = _route.priority
+    and l.concurrency_key is null and l.leaving is null
+  order by l.type desc limit 1
+  for key share skip locked;
+  -- A separate statement, so that it sees a mark that was committed before the lane was locked.
+  insert into queues.route (version, lane_id, priority, max_attempts, lease, deadline, login, type, namespace, queue)
+  select _route.version, l.lane_id, _route.priority, _route.max_attempts, _route.lease, _route.deadline, _login,
+    add_route.type, _route.namespace, _route.queue
+  from queues.lane l where l.lane_id = _lane_id and l.leaving is null and _route.version is not null;
+end
+$$;
+
+-- Makes all routes invalid. Called after the change of what they are made of, in its transaction: after, because the
+-- change has the lock that keeps add_route from reading what was there before.
+-- Internal: called by all that change task_type or namespace_login. Locks: none.
+create or replace function queues.renew_routes()
+returns bigint
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  select nextval('queues.route_version')
 $$;

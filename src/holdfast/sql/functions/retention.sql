@@ -532,3 +532,18 @@ begin
   where m.status = set_retention.status;
 end
 $$;
+
+-- Trigger function that refuses every update, delete and truncate of facts, even by the owner. For tables of a business
+-- process: create trigger … before update or delete or truncate … for each statement, enabled always.
+-- For holdfast_process.
+create or replace function queues.refuse_change()
+returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception using errcode = 'QF412',
+    message = format('%I.%I is append-only: %s is refused', tg_table_schema, tg_table_name, lower(tg_op)),
+    hint = 'Insert a new fact instead.';
+end
+$$;

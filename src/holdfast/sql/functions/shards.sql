@@ -1,12 +1,24 @@
--- Shards: which of several databases this one is, and what a new one takes from the first.
--- Invariant: the number of a shard never changes, because the ids of its tasks carry it, and neither does the number of
--- shards that keys are spread over. Only the first may have tasks before it is numbered. What may exist once, such as
--- schedules, is on the first.
+-- What this database is: which units of the engine it has, which of several databases (shards) it is, and the ids of
+-- tasks and events that carry its number. Ids are UUIDv7, so that new rows are inserted at the end of an index, and
+-- retention finds the oldest by id. Without uuidv7() in the server: 48 bits of milliseconds, 12 bits of their fraction,
+-- 18 bits of a sequence, the rest random.
+-- Invariant: the number of a shard never changes, and neither does the number of shards that keys are spread over. What
+-- may exist once, such as schedules, is on the first. Ids grow from call to call within a session, so that tasks of one
+-- batch keep their order. Byte 11 is the number of the shard: a constant of the function, because reading it from
+-- queues.shard would double the cost of an id. holdfast migrate runs this file again when it has numbered a shard.
 -- Lock order: the row of this shard; or the settings, limits, policies, pauses, namespaces, tokens and subscriptions
 -- that a new shard takes over. Both wait.
--- At the same time: only the owner numbers a shard, when it installs or adds one. If two sessions do so at once, the
--- unique index lets one of them through, and the other one fails. Shards share no transaction: what an operator sets
--- reaches each of them separately.
+-- At the same time: of two sessions that number a shard, the unique index lets one through. Shards share no
+-- transaction: what an operator sets reaches each of them separately. Ids of different sessions are in order only as
+-- far as their clocks are read in order, and an older id may appear after a newer one.
+
+-- Returns the units that are installed, core first.
+-- For holdfast_client, holdfast_worker, holdfast_dispatcher and holdfast_reader. Locks: none.
+create or replace function queues.installed_units()
+returns text[]
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$ select array_agg(u.unit order by u.unit <> 'core', u.unit) from queues.unit u where u.installed $$;
 
 -- Records which shard this database is, and returns whether that is new. Numbers never change, because ids carry them,
 -- nor does the number of shards that keys are spread over: a shard that is added later gets only tasks without a key.
@@ -99,3 +111,50 @@ returns boolean
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$ select not exists (select from queues.shard s where s.shard_number > 0) $$;
+
+create sequence if not exists queues.task_number as bigint cycle;
+
+do $install$
+declare
+  _shard constant text := coalesce((select s.shard_number from queues.shard s), 0);
+begin
+  if pg_catalog.current_setting('server_version_num')::integer >= 180000 then
+    execute pg_catalog.replace($function$
+    create or replace function queues.new_task_id()
+    returns uuid
+    language sql volatile parallel safe
+    as $$
+      select pg_catalog.encode(pg_catalog.set_byte(pg_catalog.uuid_send(pg_catalog.uuidv7()), 11, :shard), 'hex')::uuid
+    $$
+    $function$, ':shard', _shard);
+  else
+    execute pg_catalog.replace($function$
+    create or replace function queues.new_task_id()
+    returns uuid
+    language sql volatile
+    as $$
+      select pg_catalog.encode(
+        pg_catalog.substring(pg_catalog.int8send(micros / 1000), 3, 6)
+        || pg_catalog.substring(pg_catalog.int8send(x'7000'::bigint | ((micros % 1000) * 4096 / 1000)), 7, 2)
+        || pg_catalog.substring(pg_catalog.int8send(
+             (2::bigint << 62) | ((pg_catalog.nextval('queues.task_number') & 262143) << 44)
+             | (:shard::bigint << 32)), 1, 4)
+        || pg_catalog.substring(pg_catalog.uuid_send(pg_catalog.gen_random_uuid()), 13, 4), 'hex')::uuid
+      from (select (pg_catalog.extract('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint as micros) t
+    $$
+    $function$, ':shard', _shard);
+  end if;
+end
+$install$;
+
+comment on function queues.new_task_id() is
+  'Returns a UUIDv7 that grows from call to call within a session, so that tasks of one batch keep their order.';
+
+-- Returns the id of the nth task of a batch: the id of the batch with its last 24 bits counting up. Only for calls of
+-- the release before that a migration held up: they go on as they began.
+-- Internal.
+create or replace function queues.nth_task_id(first_id uuid, n bigint)
+returns uuid
+language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$ select (left(first_id::text, 30) || lpad(to_hex(n), 6, '0'))::uuid $$;

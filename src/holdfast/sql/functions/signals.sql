@@ -1,5 +1,5 @@
--- Signals, and the waits of suspended runs. A suspended run is a ready row that is due when it has to look again, and
--- rows of queues.wait that say what it waits for: a signal, a time, or other tasks (joins.sql). To wake a run is to
+-- Signals, and how they wake suspended runs. A suspended run is a ready row that is due when it has to look again, and
+-- rows of queues.wait (joins.sql) that say what it waits for: a signal, a time, or other tasks. To wake a run is to
 -- move its ready row to now.
 -- Invariant: a signal stays in the mailbox of its run until one step takes it, and no second step can take it. If a run
 -- is suspended until a signal comes, and the signal is there, the run is due or a chore is left that makes it due. A
@@ -108,37 +108,6 @@ begin
       hint = 'Send it again when the run has taken some, or send references. '
         'To keep more, raise max_signal_bytes in queues.setting.';
   end if;
-end
-$$;
-
--- Makes suspended runs due now and returns those that it moved. Skips rows that another transaction holds. A run that
--- waits for its next attempt after a failure is not suspended, and keeps its delay.
--- Internal: called by signal, settle_joins and wake_chores, which leave or keep a chore for a run that is skipped.
--- Locks: ready rows, without waiting.
-create or replace function queues.wake_runs(task_ids uuid[], now timestamptz)
-returns uuid[]
-language plpgsql volatile
-set search_path = pg_catalog, pg_temp
-as $$
-#variable_conflict use_column
-declare
-  _moved uuid[];
-  _places tid[];
-  _run_ats timestamptz[];
-begin
-  with locked as materialized (
-    select r.task_id, r.ctid as place from queues.ready r
-    where r.task_id = any (task_ids) and r.run_at > wake_runs.now and r.attempt = 0
-    order by r.task_id for update skip locked)
-  -- A task that came after others may have a time of its own.
-  select coalesce(array_agg(l.task_id), '{}'), array_agg(l.place), array_agg(greatest(wake_runs.now, (
-    select w.until from queues.wait w where w.task_id = l.task_id and w.name = '')))
-  into _moved, _places, _run_ats from locked l;
-  if _moved <> '{}' then
-    perform queues.move_ready(_places, _run_ats, null);
-    perform queues.wake_for(m.task_id) from unnest(_moved) m(task_id);
-  end if;
-  return _moved;
 end
 $$;
 
@@ -307,74 +276,4 @@ begin
     message = format('signal %s cannot be taken by a step of task %s', signal_id, task_id),
     hint = 'A step takes only signals that were sent to its own task.';
 end
-$$;
-
--- Replaces what runs wait for by the waits of their reports. A wait for a signal or a task that goes on keeps its row,
--- and so its timeout. A wait for a time takes the new one: a step that failed again is tried later. Runs that wait for
--- a signal or a task are looked at again after the commit.
--- Internal: called by finish for runs that it has suspended.
-create or replace function queues.write_waits(results jsonb, places integer[], now timestamptz)
-returns void
-language plpgsql volatile
-set search_path = pg_catalog, pg_temp
-as $$
-#variable_conflict use_column
-begin
-  with given as materialized (
-    select r.task_id, w.name, w.until, w.signal, w.on_task, w.number, w.policy
-    from rows from (jsonb_to_recordset(results) as (task_id uuid, waits jsonb)) with ordinality r(task_id, waits, n)
-    left join lateral jsonb_to_recordset(r.waits) as w(
-      name text, until timestamptz, signal text, on_task uuid, number integer, policy text) on true
-    where r.n = any (places)),
-  dropped as (
-    delete from queues.wait w
-    where w.task_id = any (array(select g.task_id from given g))
-      and not exists (select from given g where g.task_id = w.task_id and g.name = w.name)),
-  added as (
-    insert into queues.wait (task_id, name, until, signal, on_task, number, policy)
-    select g.task_id, g.name, coalesce(g.until, write_waits.now + interval '30 days'), g.signal,
-      coalesce(g.on_task, o.task_id), coalesce(g.number, o.number), g.policy
-    from given g
-    left join lateral queues.first_open_child(g.task_id, g.name, 1) o on g.policy = 'all'
-    where g.name is not null
-    on conflict do nothing),
-  moved as (
-    update queues.wait w set until = g.until
-    from given g
-    where w.task_id = any (array(select g.task_id from given g)) and w.task_id = g.task_id and w.name = g.name
-      and num_nonnulls(w.signal, w.on_task, w.policy, g.signal, g.on_task, g.policy) = 0 and w.until <> g.until),
-  looked_again as (
-    -- The pointer of a join was at its end, and the run waits on: a child that had ended was retried or restored.
-    update queues.wait w set (on_task, number) = (
-      select o.task_id, coalesce(o.number, w.number) from queues.first_open_child(w.task_id, w.name, 1) o)
-    where w.task_id = any (array(select g.task_id from given g where g.policy = 'all')) and w.on_task is null
-      and exists (select from given g where g.task_id = w.task_id and g.name = w.name and g.policy = 'all'))
-  insert into queues.chore (kind, added_at, task_id)
-  select distinct 'w'::"char", write_waits.now, g.task_id from given g
-  where num_nonnulls(g.signal, g.on_task, g.policy) > 0;
-end
-$$;
-
--- Removes what runs waited for that have ended without success, or that are removed. Children that a step of them still
--- waits for are to be cancelled, unless they were started to be left.
--- Internal: called by cancel, cancel_chores, settle_mixed and recover_leases after the outcome was written, and by
--- prune.
-create or replace function queues.end_waits(task_ids uuid[])
-returns void
-language sql volatile
-set search_path = pg_catalog, pg_temp
-as $$
-  delete from queues.wait w where w.task_id = any (task_ids);
-  insert into queues.chore (kind, added_at, task_id, cause, cause_id, reason)
-  select distinct on (3) 'c', queues.clock(), c.child_id, 'p', c.parent_id,
-    format('its parent %s %s', c.parent_id, coalesce((
-      select 'ended ' || p.status from queues.outcome p where p.task_id = c.parent_id), 'was deleted'))
-  from queues.task t
-  join queues.child c on c.parent_id = t.task_id and c.generation = coalesce(t.generation, 1)
-  where t.task_id = any (task_ids) and c.parent_id = any (task_ids) and c.ends_with_parent
-    and (
-      select true from queues.step s
-      where s.task_id = c.parent_id and s.generation = c.generation and s.name = c.step limit 1) is null
-    and (select true from queues.outcome o where o.task_id = c.child_id limit 1) is null
-  order by 3, 5;
 $$;

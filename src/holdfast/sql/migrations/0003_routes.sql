@@ -2,7 +2,7 @@
 
 -- What an enqueue without options would look up in three tables, so that it reads one row. Unlogged, because the next
 -- enqueues write it again. There is deliberately no unique key: two transactions that use a type at the same time each
--- insert a route instead of waiting for one another. See functions/routes.sql.
+-- insert a route instead of waiting for one another. See functions/lanes.sql.
 create unlogged table queues.route (
   version bigint not null,
   lane_id bigint not null,

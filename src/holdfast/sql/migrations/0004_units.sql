@@ -1,4 +1,4 @@
--- Units of installation. All of them are installed here: install/record.sql writes the rows.
+-- Units of installation. All of them are installed here: install.sql writes the rows.
 
 create table queues.unit (
   unit text collate "C" constraint unit_pkey primary key,
