@@ -35,8 +35,6 @@ def load_tasks(connection: Connection, first: int = 1, last: int = TASKS) -> Non
     _run(connection, *parts, first=first, last=last)
     connection.execute("drop table public.plan")
     connection.execute("set session_replication_role = default")
-    while _value(connection, "select queues.count_errors(10000)"):
-        pass
 
 
 def finish_loading(connection: Connection) -> None:

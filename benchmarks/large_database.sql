@@ -82,13 +82,17 @@ select p.task_id, queues.clock(), 'anna', 'not needed' from public.plan p where 
 
 -- part: history
 insert into queues.error (task_id, token, claimed_at, started_at, occurred_at, retry_at, attempt, recovered, kind,
-  message, worker_id)
+  message, worker_id, error_group)
 select p.task_id, p.n, p.at, p.at, p.at + p.c * interval '2 s',
   case when p.kind in ('succeeded', 'retrying') then queues.clock() + interval '1 minute' end, 1, false,
-  'handler_error', (array['ConnectionError: the provider refused order ', 'TimeoutError: no response for order ',
-    'CardDeclined: the card of order ', 'KeyError: no such customer in order ', 'ValueError: amount of order '])
-    [1 + p.n % 5] || p.n, 'worker-' || p.n % {workers}
+  'handler_error', e.message, 'worker-' || p.n % {workers},
+  queues.group_of_error(t.type, 'handler_error', null, e.message)
 from public.plan p
+join queues.task t on t.task_id = p.task_id
+cross join lateral (
+  select (array['ConnectionError: the provider refused order ', 'TimeoutError: no response for order ',
+    'CardDeclined: the card of order ', 'KeyError: no such customer in order ', 'ValueError: amount of order '])
+    [1 + p.n % 5] || p.n as message offset 0) e
 where p.kind in ('failed', 'dead_letter', 'retrying') or p.kind = 'succeeded' and p.n % 40 = 0 order by p.at;
 insert into queues.act (task_id, act, occurred_at, actor, reason)
 select p.task_id, case p.kind when 'cancelled' then 'cancelled' when 'suspended' then 'suspended' else 'retried' end,

@@ -3,7 +3,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast._engine import Engine, enqueue, error_groups, leases, tasks
+from holdfast._engine import Engine, enqueue, leases, tasks
 from holdfast._engine.enqueue import NewTask
 from support.commands import Holdfast, answer, fail, run
 from support.database import Database
@@ -188,7 +188,6 @@ def test_all_that_match_are_changed_after_a_dry_run_that_changes_nothing(
 def test_the_tasks_of_one_error_are_retried_with_one_reason(engine: Engine, holdfast: Holdfast) -> None:
     ids = fail(engine, count=3)
     fail(engine, queue="other")
-    engine.run(error_groups.count_errors())
     group = answer(holdfast("errors", "--type", "billing.", "--json"))["groups"][0]
     assert (group["errors"], group["title"]) == (3, "it broke")
     result = holdfast("retry", "--error", group["error_group"], "--reason", "mended", "--yes")

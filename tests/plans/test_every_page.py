@@ -30,9 +30,9 @@ SMALL = {
         "executor",
     ),
     *("schedule", "subscription", "breaker", "dispatcher", "process", "retention", "installation", "shard"),
-    *("error_progress", "namespace_login", "access_token", "access_session", "send_cap", "last_sweep"),
-    # Those of two days, of lost workers and of the mailbox; at most a hundred of each type.
-    *("sample", "loss", "mailbox_message", "error_group"),
+    *("namespace_login", "access_token", "access_session", "send_cap", "last_sweep"),
+    # Those of two days, of lost workers and of the mailbox.
+    *("sample", "loss", "mailbox_message"),
 }
 FEW = 25_000
 """Rows of a table that may be read whole: PostgreSQL prefers that to an index while there are few."""

@@ -205,7 +205,6 @@ CALLS = [
     Call("search a group", f"select queues.find_tasks(error_group => '{'0' * 32}')", 10_000, 10, 100_000),
     Call("count by status", "select * from queues.count_tasks()", 60_000, 1, 100_000),
     Call("count a type", "select * from queues.count_tasks(type_prefix => 'no.')", 60_000, 10, 100_000),
-    Call("count errors", "select queues.count_errors(100)", 100, 60, 1000),
     Call("error groups", "select * from queues.list_error_groups()", 100, 10, 10),
     Call(
         "act on many",

@@ -83,7 +83,6 @@ def test_many_tasks_of_all_shards_are_changed_and_their_errors_are_one_group(fro
         for task in connection.run(leases.claim("w1", 24, queues=["shop"])):
             error = {"kind": "handler_error", "message": f"card {task.token} declined"}
             connection.run(leases.finish("w1", [ended(task.task_id, task.token, "failed", error=error)]))
-    assert engine.run(error_groups.count_errors()) == 24
     [group] = engine.run(error_groups.list_error_groups())
     assert (group.title, group.errors, sum(group.trend)) == ("card # declined", 24, 24)
 

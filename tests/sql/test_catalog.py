@@ -26,6 +26,7 @@ INLINED = {
     *(
         "error_kind",
         "error_message",
+        "group_of_error",
         "status_of",
         "step_kind",
         "step_code",

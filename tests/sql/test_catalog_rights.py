@@ -79,7 +79,7 @@ MAY_EXECUTE = {
         *("reserve_send", "keep_message"),
         *("claim", "next_due", "dequeue_next_available_task", "heartbeat", "finish", "release", "sweep"),
         *("due_schedules", "next_firing", "decide_schedules"),
-        *("prune_firings", "take_sample", "count_errors"),
+        *("prune_firings", "take_sample"),
         *(
             "register_worker",
             "retire_worker",
@@ -126,7 +126,7 @@ MAY_EXECUTE = {
         *("subscribe", "unsubscribe", "pause_subscription", "resume_subscription", "rotate_secret"),
         *("test_subscription", "redrive_events", "prune_events", "prune_inbox"),
         *("cancel", "retry", "replay", "delete_task", "restore_task", "reschedule", "pause", "resume"),
-        *("act_on_tasks", "count_errors"),
+        "act_on_tasks",
         *("sweep", "recover_workers", "clear_mailbox", "erase_messages", "record_delivery"),
         *("prune", "set_retention", "drop_retention", "prune_processes"),
         *("cancel_send_email_task", "cancel_send_sms_task"),

@@ -1,4 +1,4 @@
-"""queues.count_errors and queues.list_error_groups: errors that differ only in values are one group."""
+"""queues.list_error_groups: errors that differ only in values are one group."""
 
 from typing import Any
 from uuid import UUID
@@ -11,13 +11,11 @@ from support.engine import (
     Connection,
     Row,
     act,
-    answer,
     call,
     claim_one,
     end,
     enqueue,
     refused,
-    rows,
     value,
 )
 
@@ -30,7 +28,6 @@ def fail(conn: Connection, message: str, type_: str = "shop.pay", how: str = "fa
 
 
 def groups(conn: Connection, **filters: Any) -> list[Row]:
-    answer(conn, "queues.count_errors", {})
     return call(conn, "queues.list_error_groups", filters)
 
 
@@ -95,44 +92,6 @@ def test_a_run_that_was_killed_by_an_act_is_no_error(tx: Connection) -> None:
     assert groups(tx) == []
 
 
-def test_errors_are_counted_once_however_often_it_is_called(tx: Connection) -> None:
-    fail(tx, "no 1")
-    assert [answer(tx, "queues.count_errors", {"max_errors": 1}) for _ in range(3)] == [1, 0, 0]
-    fail(tx, "no 2")
-    (group,) = groups(tx)
-    assert (group["errors"], sum(group["trend"])) == (2, 2)
-
-
-def test_an_error_that_commits_after_a_later_one_is_counted(db: Database) -> None:
-    slow, fast = db.connect(), db.connect()
-    with slow.transaction():
-        fail(slow, "slow")
-        fail(fast, "fast", "shop.fast")
-        assert [group["title"] for group in groups(fast)] == ["fast"]
-    assert {group["title"] for group in groups(fast)} == {"slow", "fast"}
-    assert rows(fast, "select from queues.error_gap") == []
-
-
-def test_an_error_that_was_rolled_back_is_forgotten(db: Database) -> None:
-    slow, fast = db.connect(), db.connect()
-    with slow.transaction(force_rollback=True):
-        fail(slow, "slow")
-        fail(fast, "fast", "shop.fast")
-        groups(fast)
-        assert len(rows(fast, "select from queues.error_gap")) == 1
-    assert [group["title"] for group in groups(fast)] == ["fast"]
-    assert rows(fast, "select from queues.error_gap") == []
-
-
-def test_two_sessions_do_not_count_the_same_errors(db: Database) -> None:
-    one, other = db.connect(), db.connect()
-    fail(one, "no")
-    with one.transaction():
-        assert answer(one, "queues.count_errors", {}) == 1
-        assert answer(other, "queues.count_errors", {}) == 0
-    assert answer(other, "queues.count_errors", {}) == 0
-
-
 def test_only_errors_since_a_time_are_listed(tx: Connection, clock: Clock) -> None:
     fail(tx, "old")
     fail(tx, "both")
@@ -142,47 +101,40 @@ def test_only_errors_since_a_time_are_listed(tx: Connection, clock: Clock) -> No
     assert {group["title"]: group["errors"] for group in groups(tx)} == {"old": 1, "both": 2}
 
 
-def test_a_type_and_a_group_are_filters(tx: Connection) -> None:
+def test_a_type_is_a_filter(tx: Connection) -> None:
     fail(tx, "one", "shop.a")
     fail(tx, "two", "mail.b")
     (group,) = groups(tx, type_prefix="mail.")
-    assert group["title"] == "two"
-    assert [one["title"] for one in groups(tx, only_group=group["error_group"])] == ["two"]
+    assert (group["title"], group["type_errors"]) == ("two", 1)
 
 
-def test_messages_without_end_do_not_make_groups_without_end(tx: Connection) -> None:
+def test_messages_without_end_leave_room_for_what_is_frequent(tx: Connection) -> None:
     words = ["".join(chr(97 + n // 26**place % 26) for place in range(3)) for n in range(105)]
     for word in words:
         fail(tx, f"never heard of {word}")
-    found = groups(tx, max_groups=1000)
-    assert (len(found), sum(group["errors"] for group in found)) == (101, 105)
-    assert [(group["kind"], group["title"]) for group in found if group["errors"] > 1] == [("other", "")]
+    for _ in range(2):
+        fail(tx, "no answer")
+    found = groups(tx, max_groups=2)
+    assert [(group["errors"], group["type_errors"]) for group in found] == [(2, 107), (1, 107)]
+    assert len(groups(tx, max_groups=1000)) == 106
 
 
-def test_the_tasks_of_the_group_of_all_other_errors_are_found(tx: Connection) -> None:
-    words = ["".join(chr(97 + n // 26**place % 26) for place in range(3)) for n in range(103)]
-    for word in words:
-        fail(tx, f"never heard of {word}")
-    fail(tx, "it was cancelled", kind="killed_on_cancel")
-    fail(tx, "never heard of it", type_="mail.send")
-    (other,) = [group for group in groups(tx, max_groups=1000) if group["kind"] == "other"]
-    found = call(tx, "queues.find_tasks", {"error_group": other["error_group"]})[0]["task_ids"]
-    assert (other["errors"], len(found)) == (3, 3)
-    assert other["example_id"] in found
-
-
-def test_counts_become_hours_after_a_day_and_are_forgotten_after_thirty(tx: Connection, clock: Clock) -> None:
-    for _ in range(3):
-        fail(tx, "no")
-        clock.advance(60)
-    answer(tx, "queues.count_errors", {})
-    clock.advance(26 * 3600)
-    (group,) = groups(tx, since=clock.after(-48 * 3600))
-    assert group["errors"] == 3
-    assert len(rows(tx, "select distinct bucket_at from queues.error_count")) <= 2
-    clock.advance(31 * 86400)
-    assert groups(tx) == []
-    assert rows(tx, "select from queues.error_count union all select from queues.error_group") == []
+def test_the_newest_errors_are_counted_and_since_when_is_told(tx: Connection, clock: Clock) -> None:
+    fail(tx, "old")
+    clock.advance(60)
+    task_id = fail(tx, "new")
+    assert [group["counted_since"] for group in groups(tx)] == [None, None]
+    oldest = value(tx, "select occurred_at from queues.error where task_id = %s", [task_id])
+    tx.execute(
+        """
+        insert into queues.error (task_id, occurred_at, attempt, recovered, kind, message, error_group)
+        select e.task_id, e.occurred_at, 1, false, e.kind, e.message, e.error_group
+        from queues.error e cross join generate_series(1, 49999) where e.task_id = %s
+        """,
+        [task_id],
+    )
+    (group,) = groups(tx)
+    assert (group["title"], group["errors"], group["counted_since"]) == ("new", 50_000, oldest)
 
 
 def test_the_tasks_of_a_group_are_found_by_their_last_error(tx: Connection) -> None:
@@ -197,15 +149,14 @@ def test_the_tasks_of_a_group_are_found_by_their_last_error(tx: Connection) -> N
     assert [(row["status"], row["tasks"]) for row in counted] == [("failed", 2)]
 
 
-def test_a_worker_may_count_and_a_client_may_not_see_groups(db: Database) -> None:
+def test_a_reader_may_see_groups_and_a_client_may_not(db: Database) -> None:
     fail(db.connect(), "no")
-    assert answer(db.connect("holdfast_worker"), "queues.count_errors", {}) == 1
     assert len(call(db.connect("holdfast_reader"), "queues.list_error_groups", {})) == 1
     with pytest.raises(Exception, match="permission denied"):
         call(db.connect("holdfast_client"), "queues.list_error_groups", {})
 
 
-@pytest.mark.parametrize("max_errors", [0, 10_001])
-def test_a_batch_that_cannot_be_meant_is_refused(tx: Connection, max_errors: int) -> None:
-    with refused(tx, "QF400", "max_errors"):
-        answer(tx, "queues.count_errors", {"max_errors": max_errors})
+@pytest.mark.parametrize("max_groups", [0, 1001])
+def test_a_number_of_groups_that_cannot_be_meant_is_refused(tx: Connection, max_groups: int) -> None:
+    with refused(tx, "QF400", "max_groups"):
+        groups(tx, max_groups=max_groups)

@@ -18,7 +18,6 @@ from holdfast._engine import (
     Engine,
     activity,
     enqueue,
-    error_groups,
     health,
     leases,
     limits,
@@ -88,7 +87,6 @@ class ShopHour:
         self.clock.set(began + timedelta(minutes=MINUTES, seconds=-8))
         self._leave_something_open()
         self.connection.execute("update queues.test_clock set stands_at = null")
-        self.engine.run(error_groups.count_errors())
         self.engine.run(activity.take_sample())
 
     def _declare(self) -> None:

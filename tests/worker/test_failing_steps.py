@@ -59,7 +59,6 @@ async def test_each_of_ten_places_names_the_step_that_fails(
 ) -> None:
     failing, metrics = failed_twice
     task_id, conn = str(failing.task_id), shop.conn
-    Engine(conn).run(error_groups.count_errors())
 
     def command(*arguments: str) -> str:
         return run(*arguments, url=shop.db.dsn).stdout
@@ -124,7 +123,6 @@ async def test_each_of_ten_places_names_the_step_that_fails(
 
 async def test_an_error_group_leads_to_the_task(shop: Workshop, failing: Handle[Any]) -> None:
     engine = Engine(shop.conn)
-    engine.run(error_groups.count_errors())
     [group] = engine.run(error_groups.list_error_groups())
     assert (group.type, group.step, group.errors, group.ended) == ("work.transfer", "call_bank", 2, 0)
     found = engine.run(tasks.find_tasks(TaskFilter(error_group=group.error_group)))

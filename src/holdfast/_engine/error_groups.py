@@ -25,18 +25,14 @@ class ErrorGroup:
     trend: list[int]
     step: str | None
     """That failed last with it, if tries of steps failed."""
-
-
-@sql_function("queues.count_errors")
-def count_errors(max_errors: int | None = None) -> Statement[int]:
-    """Count new errors in their groups. Returns how many were examined."""
+    counted_since: datetime | None
+    """When the oldest of the errors that were counted occurred, if there were too many to count all."""
 
 
 @sql_function("queues.list_error_groups")
 def list_error_groups(
     since: datetime | None = None,
     type_prefix: str | None = None,
-    only_group: str | None = None,
     max_groups: int | None = None,
 ) -> Statement[list[ErrorGroup]]:
-    """Returns the most frequent first. Errors are counted some seconds after they occur."""
+    """Returns the most frequent first."""

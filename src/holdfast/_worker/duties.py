@@ -5,7 +5,6 @@ from typing import TypeVar, get_args
 
 from holdfast._engine import (
     activity,
-    error_groups,
     events,
     leases,
     limits,
@@ -124,16 +123,6 @@ class LaneTidying:
         return 0.0 if execute(limits.tidy_lanes()) else None
 
 
-class ErrorCounting:
-    """Counts new errors in their groups, for the page Errors."""
-
-    name = "errors"
-    interval = 2.0
-
-    def run(self, execute: Execute) -> float | None:
-        return 0.0 if execute(error_groups.count_errors(BATCH)) == BATCH else None
-
-
 class OutboxPruning:
     """Deletes events that were delivered some time ago, and the records of received ones."""
 
@@ -245,7 +234,6 @@ def build_duties(log: Log, unserved: UnservedQueues) -> tuple[Duty, ...]:
         Retention(log),
         LaneTidying(),
         OfUnit("events", OutboxPruning()),
-        ErrorCounting(),
         unserved,
         OfUnit("messages", ProcessRepair(log)),
         OfUnit("messages", ProcessPruning()),

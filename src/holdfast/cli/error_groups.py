@@ -40,4 +40,7 @@ def errors(
         group=lambda one: one.error_group,
     )
     hint = "Tasks of a group: holdfast list --error GROUP. To retry them: holdfast retry --error GROUP"
+    since_then = found[0].counted_since
+    if since_then is not None:
+        hint += f"\nOnly the newest errors are counted, since {since_then:%Y-%m-%d %H:%M:%S}."
     return Report({"groups": found}, shown, Note(f"\n{hint}"))

@@ -240,7 +240,6 @@ grant execute on function queues.held_by to holdfast_reader;
 grant execute on function queues.explain, queues.list_tasks, queues.find_tasks, queues.watch to holdfast_reader;
 grant execute on function queues.count_tasks to holdfast_client, holdfast_reader;
 grant execute on function queues.list_error_groups to holdfast_reader;
-grant execute on function queues.count_errors to holdfast_worker, holdfast_operator;
 grant execute on function queues.may_read_all, queues.has_role, queues.namespace, queues.clock, queues.status_of,
   queues.step_kind, queues.spec_hash
   to holdfast_reader, holdfast_client, holdfast_worker;

@@ -93,11 +93,11 @@ BUGS = [
         "tests/http/test_task_page.py::test_a_task_of_another_schema_is_in_no_process",
     ),
     Bug(
-        "retrying all other errors retries every error of the type",
+        "retrying an error retries the tasks that failed with it before and with another one last",
         "sql/functions/tasks.sql",
-        "\n      or exists (select from queues.error_group g where g.error_group = _group))",
-        ")",
-        "tests/sql/test_error_groups.py::test_the_tasks_of_the_group_of_all_other_errors_are_found",
+        "where e.task_id = task.task_id order by e.error_id desc limit 1))",
+        "where e.task_id = task.task_id order by e.error_group = wanted.error_group desc limit 1))",
+        "tests/sql/test_error_groups.py::test_the_tasks_of_a_group_are_found_by_their_last_error",
     ),
     Bug(
         "a schedule runs twice if the answer to its commit is lost",

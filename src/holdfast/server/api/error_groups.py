@@ -38,7 +38,7 @@ async def list_errors(
     del caller
     if since is not None and since.tzinfo is None:
         since = since.astimezone()
-    found = await site_of(request).read(error_groups.list_error_groups(since, type, None, limit))
+    found = await site_of(request).read(error_groups.list_error_groups(since, type, limit))
     shown = site_of(request).options.shows_values
     return ErrorGroups(groups=[group if shown else hide_group(group) for group in found])
 

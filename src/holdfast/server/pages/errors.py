@@ -28,7 +28,6 @@ _HEIGHT = 20
 async def load(request: PageRequest) -> Mapping[str, Any]:
     window = request.query("window")
     type_prefix = request.query("type")[:200].replace("\0", "")
-    await request.site.operate(None, error_groups.count_errors())
 
     async def read(engine: AsyncEngine) -> tuple[list[ErrorGroup], datetime | None, datetime | None]:
         live = [one.started_at for one in await engine.run(workers.worker_status()) if one.live]
@@ -48,6 +47,7 @@ async def load(request: PageRequest) -> Mapping[str, Any]:
     return {
         "groups": [(group, bars(group.trend)) for group in shown],
         "most": most,
+        "counted_since": most.counted_since if most else None,
         "type": type_prefix,
         "deployed": deployed,
         "since": since,

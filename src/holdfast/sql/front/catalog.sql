@@ -129,7 +129,6 @@ from (values
   ('queues.act_on_tasks', 'ids', 'task_ids', null),
   ('queues.count_tasks', 'each', null,
     'select answer.status, sum(answer.tasks)::bigint, bool_or(answer.more) group by answer.status'),
-  ('queues.count_errors', 'each', null, null),
   ('queues.list_error_groups', 'each', null,
     'with answer as materialized (select * from {answers}),
        part as (
@@ -139,8 +138,8 @@ from (values
        sum(a.ended)::bigint, sum(a.type_errors)::bigint, min(a.first_seen), max(a.last_seen),
        (array_agg(a.example_id order by a.last_seen desc))[1],
        (select array_agg(p.errors order by p.n) from part p where p.error_group = a.error_group),
-       (array_agg(a.step order by a.last_seen desc))[1]
-     from answer a group by a.error_group order by 6 desc, 10 desc limit $4'),
+       (array_agg(a.step order by a.last_seen desc))[1], max(a.counted_since)
+     from answer a group by a.error_group order by 6 desc, 10 desc limit $3'),
 
   ('queues.fork', 'id', 'task_id', null),
   ('queues.run_timeline', 'id', 'task_id', null),

@@ -368,9 +368,8 @@ begin
     return false;
   end if;
   perform queues.record_event_order();
-  -- Clearly in the future: a lane or a gap may name a transaction that is about to begin.
+  -- Clearly in the future: a lane may name a transaction that is about to begin.
   update queues.sample s set transaction_id = '3' where s.transaction_id > (_next + 1000)::text::xid8;
-  update queues.error_gap g set noticed_before = _next::text::xid8 where g.noticed_before > (_next + 1000)::text::xid8;
   update queues.lane l set leaving = null where abs(l.leaving) > _next + 1000;
   delete from queues.sample s
   where s.taken_at in (

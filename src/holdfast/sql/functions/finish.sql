@@ -132,12 +132,16 @@ begin
     from settled s where s.ending is null),
   erred as (
     insert into queues.error (task_id, token, claimed_at, started_at, occurred_at, retry_at, attempt, recovered, kind,
-      message, worker_id, detail, generation)
+      message, worker_id, detail, generation, error_group)
     select s.task_id, s.token, s.claimed_at, s.started_at, settle_mixed.now,
-      case when s.ending is null then s.run_at end, s.attempt, false,
-      queues.error_kind(s.error, 'handler_error'),
-      queues.error_message(s.error, 'no message'), settle_mixed.worker_id, s.error, coalesce(s.generation, 1)
-    from settled s where s.status in ('retry', 'failed') or s.status = 'cancelled' and s.error is not null),
+      case when s.ending is null then s.run_at end, s.attempt, false, e.kind, e.message, settle_mixed.worker_id,
+      s.error, coalesce(s.generation, 1), queues.group_of_error(t.type, e.kind, s.error, e.message)
+    from settled s
+    cross join lateral (
+      select queues.error_kind(s.error, 'handler_error') as kind, queues.error_message(s.error, 'no message') as message
+      offset 0) e
+    cross join lateral (select t.type from queues.task t where t.task_id = s.task_id offset 0) t
+    where s.status in ('retry', 'failed') or s.status = 'cancelled' and s.error is not null),
   snoozed as (
     insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason, data)
     select s.task_id, case s.status when 'snooze' then 'snoozed' when 'suspend' then 'suspended' else 'continued' end,
@@ -410,12 +414,15 @@ begin
   kept as (
     -- No claimed_at: the rows that settled the task contain it.
     insert into queues.error (task_id, token, occurred_at, attempt, recovered, kind, message, worker_id, detail,
-      generation)
-    select g.task_id, g.token, _now, g.attempt, false,
-      queues.error_kind(g.error, 'killed'),
-      queues.error_message(g.error, 'no message'), record_killed.worker_id, g.error,
-      queues.current_generation(g.task_id)
-    from given g where g.attempt is not null and g.known is null)
+      generation, error_group)
+    select g.task_id, g.token, _now, g.attempt, false, e.kind, e.message, record_killed.worker_id, g.error,
+      queues.current_generation(g.task_id), queues.group_of_error(t.type, e.kind, g.error, e.message)
+    from given g
+    cross join lateral (
+      select queues.error_kind(g.error, 'killed') as kind, queues.error_message(g.error, 'no message') as message
+      offset 0) e
+    cross join lateral (select t.type from queues.task t where t.task_id = g.task_id offset 0) t
+    where g.attempt is not null and g.known is null)
   select g.task_id, case when g.attempt is null then 'lost' when g.known then 'already_done' else 'recorded' end
   from given g order by g.n;
 end

@@ -225,12 +225,12 @@ begin
   with freed as (
     delete from queues.lease l where l.task_id = any (task_ids) returning l.*),
   settled as materialized (
-    select f.*, w.unbegun, t.used >= t.max_attempts and not w.unbegun as over,
+    select f.*, t.type, w.unbegun, t.used >= t.max_attempts and not w.unbegun as over,
       case when w.unbegun then f.attempt - 1 else t.used end as used,
       case when w.unbegun then coalesce(f.run_at, t.run_at) else recover_leases.now end as due
     from freed f
     cross join lateral (
-      select t.max_attempts, t.run_at, queues.attempts_used(f.task_id, f.token, f.attempt, f.generation) as used
+      select t.type, t.max_attempts, t.run_at, queues.attempts_used(f.task_id, f.token, f.attempt, f.generation) as used
       from queues.task t where t.task_id = f.task_id offset 0) t
     cross join lateral (
       -- With offset 0, so that the worker is looked up once, and not again for each column that depends on it.
@@ -258,15 +258,18 @@ begin
     from settled s where s.unbegun),
   erred as (
     insert into queues.error (task_id, token, claimed_at, started_at, occurred_at, retry_at, attempt, recovered, kind,
-      message, worker_id, generation)
+      message, worker_id, generation, error_group)
     select s.task_id, s.token, s.claimed_at, s.started_at, recover_leases.now,
-      case when not s.over then recover_leases.now end, s.attempt, true,
-      case when silent_since is null then 'lease_expired' else 'worker_lost' end,
-      case when silent_since is null
-        then format('worker %s was silent past the end of its lease at %s', s.worker_id, s.lease_until)
-        else format('worker %s was silent since %s and counts as dead', s.worker_id, silent_since) end, s.worker_id,
-      coalesce(s.generation, 1)
-    from settled s where not s.unbegun)
+      case when not s.over then recover_leases.now end, s.attempt, true, e.kind, e.message, s.worker_id,
+      coalesce(s.generation, 1), queues.group_of_error(s.type, e.kind, null, e.message)
+    from settled s
+    cross join lateral (
+      select case when silent_since is null then 'lease_expired' else 'worker_lost' end as kind,
+        case when silent_since is null
+          then format('worker %s was silent past the end of its lease at %s', s.worker_id, s.lease_until)
+          else format('worker %s was silent since %s and counts as dead', s.worker_id, silent_since) end as message
+      offset 0) e
+    where not s.unbegun)
   select count(*) filter (where not s.over), count(*) filter (where s.over),
     array_agg(s.task_id) filter (where s.deleted and not s.over), array_agg(s.task_id) filter (where s.awaited),
     array_agg(s.task_id) filter (where s.over), array_agg(s.task_id) filter (where s.unbegun and s.used = 0),

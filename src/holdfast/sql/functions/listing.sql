@@ -91,9 +91,7 @@ begin
   end if;
   _wanted.words := case when words ~* '^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$' then words::uuid::text
     else lower(words) end;
-  _wanted.error_group := error_group;
-  -- A group belongs to one type, which is compared before errors are read.
-  _wanted.type := (select g.type from queues.error_group g where g.error_group = check_search.error_group);
+  _wanted.error_group := error_group::uuid;
   _wanted.search_errors := coalesce(search_errors, true);
   begin
     _wanted.path := payload_path::jsonpath;

@@ -366,20 +366,22 @@ declare
   _kept constant integer := 50;
 begin
   insert into queues.error (task_id, token, occurred_at, retry_at, attempt, recovered, kind, message, worker_id,
-    detail, step, step_try, step_tries, generation)
+    detail, step, step_try, step_tries, generation, error_group)
   select r.task_id, r.token, insert_tries.now, coalesce(t.retry_at, insert_tries.now),
-    coalesce(a.attempt, 0), false,
-    queues.error_kind(e.error, 'handler_error'), queues.error_message(e.error, 'no message'),
-    a.worker_id, e.error,
+    coalesce(a.attempt, 0), false, e.kind, e.message, a.worker_id, e.error,
     case when t.try >= 0 and octet_length(t.name) between 1 and 500 then t.name
       else queues.refuse_step(t.name, t.try, 'try') end,
-    t.try, t.tries, queues.current_generation(r.task_id)
+    t.try, t.tries, queues.current_generation(r.task_id), queues.group_of_error(y.type, e.kind, e.error, e.message)
   from rows from (jsonb_to_recordset(runs) as (task_id uuid, token bigint, tries jsonb))
     with ordinality r(task_id, token, tries, n)
   cross join lateral jsonb_to_recordset(r.tries) as t(name text, try integer, tries integer, retry_at timestamptz,
     error jsonb)
-  cross join lateral (select queues.storable(t.error, 65536) as error) e
+  cross join lateral (
+    select s.error, queues.error_kind(s.error, 'handler_error') as kind,
+      queues.error_message(s.error, 'no message') as message
+    from (select queues.storable(t.error, 65536) as error offset 0) s offset 0) e
   cross join lateral queues.attempt_by_token(r.task_id, r.token) a
+  cross join lateral (select y.type from queues.task y where y.task_id = r.task_id offset 0) y
   where r.n = any (places)
   on conflict do nothing;
 

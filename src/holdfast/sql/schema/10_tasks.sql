@@ -334,13 +334,16 @@ create table queues.error (
   step text collate "C",
   step_try integer,
   step_tries integer,
-  generation integer not null default 1
+  generation integer not null default 1,
+  error_group uuid
 );
 create index errors_of_task on queues.error (task_id, error_id);
 create unique index one_error_per_try on queues.error (task_id, generation, step, step_try) where step is not null;
 -- So that health finds a step that fails for long, however many other errors there are.
 create index tries_to_look_into on queues.error (error_id)
   where step is not null and (step_try >= 2 or retry_at - occurred_at > interval '10 minutes');
+create index errors_to_group on queues.error (occurred_at) include (error_group, error_id, retry_at)
+  where error_group is not null;
 comment on table queues.error is
   'Every failed attempt, and the newest 50 failed tries of each step that is repeated. Append-only.';
 comment on column queues.error.step is
@@ -350,6 +353,9 @@ comment on column queues.error.step_tries is 'How many tries the step has in all
 comment on column queues.error.recovered is
   'Whether a sweep or recovery wrote it because the worker was silent, and not the worker itself.';
 comment on column queues.error.retry_at is 'When the task is retried; null if this was the end.';
+comment on column queues.error.error_group is
+  'The same for all errors of a type that differ only in numbers, ids and quoted values: see queues.group_of_error. '
+  'Null if an action on the task ended the run.';
 
 create table queues.act (
   act_id bigint generated always as identity constraint act_pkey primary key,
