@@ -1,6 +1,5 @@
 """docs/reference/tables.md says what the catalog says."""
 
-import re
 from typing import Any
 
 import psycopg
@@ -36,26 +35,12 @@ WRITTEN = {
 }
 
 
-ONE_CHANNEL = dict(rows(sections(REFERENCE / "comms.md")["Rows of one channel"]))
-
-
 def test_every_column_of_every_table_and_view_is_described(tx: psycopg.Connection[Any]) -> None:
     real: dict[str, list[tuple[str, str]]] = {}
     for relation, column, kind in tx.execute(COLUMNS).fetchall():
         real.setdefault(relation, []).append((column, kind))
     described = {title: [(column, kind) for column, kind, _ in rows(text)] for title, text in WRITTEN.items()}
-    assert described == {
-        relation: columns for relation, columns in real.items() if relation not in ONE_CHANNEL
-    }
-    assert ONE_CHANNEL.keys() < real.keys()
-
-
-def test_a_view_of_one_channel_has_columns_of_its_table(tx: psycopg.Connection[Any]) -> None:
-    real: dict[str, set[str]] = {}
-    for relation, column, _ in tx.execute(COLUMNS).fetchall():
-        real.setdefault(relation, set()).add(re.sub("^send_(email|sms)_task_id$", "send_task_id", column))
-    for view, table in ONE_CHANNEL.items():
-        assert real[view] <= real[table], view
+    assert described == real
 
 
 def test_every_column_has_a_meaning() -> None:

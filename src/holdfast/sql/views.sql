@@ -79,9 +79,6 @@ cross join lateral (values
   (a.act, a.occurred_at, 7)) v(event_type, occurred_at, rank)
 where a.task_id is not null and v.occurred_at is not null;
 
-comment on view queues.event_origin is
-  'The history of all tasks, derived from the facts, with the row that each event comes from.';
-
 -- The status of every task. A session that may not read all tasks sees those of its namespace.
 create or replace view queues.task_status with (security_barrier) as
 select
@@ -118,9 +115,6 @@ left join lateral (
   select a.occurred_at from queues.act a where a.task_id = t.task_id order by a.act_id desc limit 1) a on true
 where (select queues.may_read_all()) or t.namespace = (select queues.namespace());
 
-comment on view queues.task_status is
-  'The status of every task. A session that may not read all tasks sees those of its namespace.';
-
 -- The history of a task in order, derived from the facts, with actor and reason of acts.
 create or replace view queues.task_event with (security_barrier) as
 select e.task_id, e.event_type, e.occurred_at, e.attempt, e.worker_id, e.actor, e.reason, e.data
@@ -128,9 +122,6 @@ from queues.event_origin e
 where (select queues.may_read_all())
    or exists (select from queues.task t where t.task_id = e.task_id and t.namespace = (select queues.namespace()))
 order by e.task_id, e.occurred_at, e.rank;
-
-comment on view queues.task_event is
-  'The history of a task in order, derived from the facts, with actor and reason of acts.';
 
 -- Every failed attempt, and the newest 50 failed tries of each step that is repeated.
 create or replace view queues.task_error with (security_barrier) as
@@ -140,9 +131,6 @@ from queues.error e
 where (select queues.may_read_all())
    or exists (select from queues.task t where t.task_id = e.task_id and t.namespace = (select queues.namespace()));
 
-comment on view queues.task_error is
-  'Every failed attempt, and the newest 50 failed tries of each step that is repeated.';
-
 -- What suspended runs wait for. The same runs are visible as in queues.task_status.
 create or replace view queues.wait_status with (security_barrier) as
 select w.task_id, t.type, t.queue, w.name, w.signal, w.until, w.on_task
@@ -150,8 +138,6 @@ from queues.wait w
 join queues.ready r on r.task_id = w.task_id and r.attempt = 0
 join queues.task t on t.task_id = w.task_id
 where (select queues.may_read_all()) or t.namespace = (select queues.namespace());
-
-comment on view queues.wait_status is 'What suspended runs wait for.';
 
 -- The signals that runs were sent, and the step that took each. The same runs are visible as in queues.task_status.
 create or replace view queues.signal_status with (security_barrier) as
@@ -161,8 +147,6 @@ from queues.signal s
 left join queues.step p on p.signal_id = s.signal_id and p.signal_id is not null
 where (select queues.may_read_all())
    or exists (select from queues.task t where t.task_id = s.task_id and t.namespace = (select queues.namespace()));
-
-comment on view queues.signal_status is 'The signals that runs were sent, and the step that took each.';
 
 -- The steps of runs that have come to an end, in words, of each generation. The same runs are visible as in
 -- queues.task_status.
@@ -174,20 +158,14 @@ from queues.step s
 where (select queues.may_read_all())
    or exists (select from queues.task t where t.task_id = s.task_id and t.namespace = (select queues.namespace()));
 
-comment on view queues.step_status is 'The steps of runs that have come to an end, in words.';
-
--- The environment of each start of a worker: versions, commit, host.
+-- The environment of each start of a worker, with versions, commit and host.
 create or replace view queues.provenance with (security_barrier) as
 select e.worker_id, e.recorded_at, e.environment from queues.worker_environment e;
-
-comment on view queues.provenance is 'The environment of each start of a worker: versions, commit, host.';
 
 -- Acts on queues, by whom and why.
 create or replace view queues.queue_act with (security_barrier) as
 select a.act_id, a.queue, a.act, a.occurred_at, a.actor, a.reason
 from queues.act a where a.queue is not null;
-
-comment on view queues.queue_act is 'Acts on queues, by whom and why.';
 
 -- Waiting and running tasks per queue that has tasks, is paused or limited, or is served by a live worker. Counts up to
 -- 100,000 waiting tasks in each lane, the first due first; of a longer one, due tasks are those of the last sample.
@@ -227,9 +205,6 @@ left join (
   from queues.lease le join queues.lane l on l.lane_id = le.lane_id group by l.queue) held on held.queue = q.queue
 left join queues.paused_queue p on p.queue = q.queue;
 
-comment on view queues.queue_status is
-  'Waiting and running tasks per queue that has tasks, is paused or limited, or is served by a live worker.';
-
 -- The limits, and how much of each is used.
 create or replace view queues.limit_status with (security_barrier) as
 with running as materialized (
@@ -246,9 +221,7 @@ select t.subject, t.name, t.max_running, t.per_key, t.rate, t.per,
   t.set_at, t.set_by, t.reason
 from queues.task_limit t;
 
-comment on view queues.limit_status is 'The limits, and how much of each is used.';
-
--- The workers: their tasks, and which one is the leader.
+-- The workers, their tasks, and which one is the leader.
 create or replace view queues.worker_status with (security_barrier) as
 select w.worker_id, w.hostname, w.pid, w.version, w.queues, w.type_prefixes, w.concurrency, w.in_flight, w.idle,
   w.started_at, w.last_heartbeat,
@@ -264,14 +237,10 @@ select w.worker_id, w.hostname, w.pid, w.version, w.queues, w.type_prefixes, w.c
 from queues.worker w
 left join queues.leadership l on l.worker_id = w.worker_id;
 
-comment on view queues.worker_status is 'The workers: their tasks, and which one is the leader.';
-
 -- Workers that were lost without retiring, and what was recovered from them.
 create or replace view queues.worker_loss with (security_barrier) as
 select l.worker_id, l.hostname, l.pid, l.started_at, l.last_heartbeat, l.lost_at, l.recovered, l.dead
 from queues.loss l;
-
-comment on view queues.worker_loss is 'Workers that were lost without retiring, and what was recovered from them.';
 
 -- Declared defaults of task types, used for options that a task does not set.
 -- For holdfast_reader.
@@ -280,14 +249,10 @@ select d.type, d.queue, d.priority, d.max_attempts, d.timeout, d.deadline, d.lea
   d.registered_at, d.registered_by
 from queues.task_type d;
 
-comment on view queues.registered_type is 'Declared defaults of task types, used for options that a task does not set.';
-
 -- How long data is kept.
 create or replace view queues.retention_policy with (security_barrier) as
 select r.status, r.type_prefix, r.keep, r.changed_at, r.changed_by
 from queues.retention r;
-
-comment on view queues.retention_policy is 'How long data is kept.';
 
 -- Which logins and tokens use which namespace. Shows logins that were assigned to a namespace, and tokens. A login that
 -- is not listed uses the namespace of its own name. A session that may neither read all tasks nor administer sees the
@@ -301,8 +266,6 @@ from (
 where (select queues.may_read_all()) or (select queues.has_role('owner'))
    or m.namespace = (select queues.namespace());
 
-comment on view queues.namespace_member is 'Which logins and tokens use which namespace.';
-
 -- The schedules, and when they fire next. A session that may not read all tasks sees those of its namespace.
 create or replace view queues.schedule_status with (security_barrier) as
 select s.name, s.namespace,
@@ -315,9 +278,6 @@ select s.name, s.namespace,
   s.orphaned_at, s.paused_at, s.paused_by, s.pause_reason, s.problem, s.task
 from queues.schedule s
 where (select queues.may_read_all()) or s.namespace = (select queues.namespace());
-
-comment on view queues.schedule_status is
-  'The schedules, and when they fire next. A session that may not read all tasks sees those of its namespace.';
 
 -- The decisions on the times of schedules, and acts on them. A session that may not read all tasks sees those of its
 -- namespace.
@@ -334,12 +294,8 @@ from (
     and f.nominal_at = a.occurred_at) e
 where (select queues.may_read_all()) or e.namespace = (select queues.namespace());
 
-comment on view queues.schedule_event is 'The decisions on the times of schedules, and acts on them.';
-
--- Acts on tokens, sessions and hidden values: who, when, why. Newest first, so that a limit reads no more than it
--- returns.
+-- Acts on tokens, sessions and hidden values, with who, when and why. Newest first, so that a limit reads no more than
+-- it returns.
 create or replace view queues.access_event with (security_barrier) as
 select a.access_act_id, a.act, a.occurred_at, a.actor, a.token_id, a.task_id, a.mailbox_message_id, a.address, a.reason
 from queues.access_act a order by a.occurred_at desc, a.access_act_id desc;
-
-comment on view queues.access_event is 'Acts on tokens, sessions and hidden values: who, when, why.';

@@ -124,7 +124,7 @@ class MigrationSteps:
         )
         # Those of units first: core reads some of them.
         for part in [*self._parts[1:], self.sources.core]:
-            yield Step(part.of("views"), _among(part.name, "replaced"))
+            yield Step(part.views, _among(part.name, "replaced"))
         yield Step(self.sources.core.functions_on_views, _among(optional_units.CORE, "replaced"))
 
     def _section(self, name: str) -> SqlPiece:

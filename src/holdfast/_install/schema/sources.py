@@ -2,7 +2,7 @@
 
 Tables come first (`schema/`, or new files in `migrations/`), then `functions/`, one file per protocol, then
 `views.sql`, then `functions/listing.sql`, whose functions return rows of a view. Within a folder, files are
-sorted by name. The comment of a function in the catalog is the first sentence of what stands above it.
+sorted by name. The comment of a function or view in the catalog is the first sentence above it.
 
 A file with lines such as `-- section: grants` consists of sections, which are applied one by one. Each unit
 that a database may do without is such a file, `units/NAME.sql`, which also has what takes its place where it
@@ -29,12 +29,10 @@ _FUNCTION = re.compile(
     r"create or replace function (?P<name>[a-z_.]+)(?P<header>\(.*?)\s+language\b", re.DOTALL
 )
 _DESCRIBED = re.compile(
-    r"^(?P<text>(?:--[^\n]*\n)+)create or replace function (?P<name>[a-z_.]+)\(", re.MULTILINE
+    r"^(?P<text>(?:--[^\n]*\n)+)create or replace (?P<kind>function|view) (?P<name>[a-z_.]+)", re.MULTILINE
 )
 _FIRST_SENTENCE = re.compile(r"(.*?)[.:](?=\s|$)", re.DOTALL)
-_VIEW = re.compile(
-    r"create or replace view (?P<name>[a-z_.]+)[^;]*? as\s(?P<query>.*?);\s*\ncomment on", re.DOTALL
-)
+_VIEW = re.compile(r"create or replace view (?P<name>[a-z_.]+)[^;]*? as\s(?P<query>[^;]*);")
 
 
 @dataclass(frozen=True)
@@ -73,6 +71,10 @@ class Part:
     @property
     def functions(self) -> list[SqlPiece]:
         return [_with_comments(piece) for piece in self.of("functions") if piece.name != _ON_VIEWS]
+
+    @property
+    def views(self) -> list[SqlPiece]:
+        return [_with_comments(piece) for piece in self.of("views")]
 
     @property
     def functions_on_views(self) -> list[SqlPiece]:
@@ -228,5 +230,5 @@ def _with_comments(piece: SqlPiece) -> SqlPiece:
         if first is None:
             raise ValueError(f"{piece.name}: what stands above {match['name']} is no sentence")
         quoted = first[1].replace("'", "''")
-        lines.append(f"comment on function {match['name']} is '{quoted}.';\n")
+        lines.append(f"comment on {match['kind']} {match['name']} is '{quoted}.';\n")
     return SqlPiece(piece.name, "".join(lines))

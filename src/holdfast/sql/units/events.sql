@@ -353,8 +353,6 @@ select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, coalesce(e.subje
 from queues.outbox_event e
 where (select queues.may_read_all()) or e.namespace = (select queues.namespace());
 
-comment on view queues.event_status is 'Events of the outbox, each with the state of its deliveries.';
-
 -- Every delivery of every event: outstanding, delivered or dead. Clients see those of events of their namespace.
 create or replace view queues.delivery_status with (security_barrier) as
 select e.event_id, e.task_id, e.event_type, e.occurred_at, s.name as subscription, d.status, d.attempt, d.due_at,
@@ -377,16 +375,12 @@ cross join lateral (
 left join queues.subscription s on s.subscription_id = d.subscription_id
 where (select queues.may_read_all()) or e.namespace = (select queues.namespace());
 
-comment on view queues.delivery_status is 'Every delivery of every event: outstanding, delivered or dead.';
-
 -- The running dispatchers.
 create or replace view queues.dispatcher_status with (security_barrier) as
 select d.dispatcher_id, d.hostname, d.pid, d.version, d.waiting, d.sinks, d.started_at, d.last_seen,
   d.last_seen > queues.clock() - (
     select s.value * interval '1 second' from queues.setting s where s.name = 'worker_timeout_seconds') as live
 from queues.dispatcher d;
-
-comment on view queues.dispatcher_status is 'The running dispatchers.';
 
 -- The state of each subscription: what it matches, what is outstanding, and whether its receiver responds: the breaker
 -- is that of the namespace that is probed last. If a dispatcher cannot serve it, also why. Counts up to 10,000
@@ -430,21 +424,14 @@ left join lateral (
     order by d.namespace, d.aggregate_id, d.event_number limit 10000) d) waiting on true
 where s.removed_at is null;
 
-comment on view queues.outbox_status is
-  'The state of each subscription: what it matches, what is outstanding, and whether its receiver responds.';
-
 -- Acts on subscriptions, by whom and why.
 create or replace view queues.subscription_event with (security_barrier) as
 select a.act_id, a.subscription, a.act, a.occurred_at, a.actor, a.reason, a.event_id, a.events
 from queues.subscription_act a;
 
-comment on view queues.subscription_event is 'Acts on subscriptions, by whom and why.';
-
 -- The subscriptions to events that the engine itself emits. Internal: every finish looks whether there is one.
 create or replace view queues.engine_subscription as
 select s.subscription_id from queues.subscription s where s.engine_events;
-
-comment on view queues.engine_subscription is 'The subscriptions to events that the engine itself emits.';
 
 -- section: grants
 -- The outbox. Only dispatchers can read secrets.
@@ -538,5 +525,3 @@ as $$ select $$;
 -- No subscriptions, because there are no events. PostgreSQL knows without looking that it is empty.
 create or replace view queues.engine_subscription as
 select null::integer as subscription_id where false;
-
-comment on view queues.engine_subscription is 'No subscriptions, because there are no events.';

@@ -352,14 +352,10 @@ select t.token_id, t.name, t.namespace, t.scopes, t.created_at, t.created_by, t.
    where s.token_id = t.token_id and least(s.expires_at, t.expires_at) > queues.clock()) as sessions
 from queues.access_token t;
 
-comment on view queues.access_token_status is 'The access tokens of the HTTP server, without their hashes.';
-
 -- The valid tokens of each namespace. Internal: part of namespace_member.
 create or replace view queues.namespace_token as
 select t.namespace, t.name, t.created_at as added_at, t.created_by as added_by
 from queues.access_token t where t.revoked_at is null and t.expires_at > queues.clock();
-
-comment on view queues.namespace_token is 'The valid tokens of each namespace.';
 
 -- section: grants
 -- The HTTP server. Its login is a member of holdfast_operator, and of holdfast_client if it enqueues tasks.
@@ -405,5 +401,3 @@ as $$ select $$;
 create or replace view queues.namespace_token as
 select null::text collate "C" as namespace, null::text as name, null::timestamptz as added_at, null::text as added_by
 where false;
-
-comment on view queues.namespace_token is 'No tokens, because there is no web access.';
