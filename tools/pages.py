@@ -1,21 +1,26 @@
 """What MkDocs is told beyond mkdocs.yml: the navigation, and llms.txt and llms-full.txt with all pages.
 
-Each directory of docs/ has a README.md whose list puts its pages in order; a page in no list comes last.
+Each tab has a page with lists. They give the order of the navigation, and their headings its groups.
 """
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-SECTIONS = {
-    "tutorial": "Tutorials",
-    "howto": "How-to guides",
-    "explanation": "Explanations",
-    "reference": "Reference",
-    "adr": "Decisions",
+TABS = {
+    "Start": "README.md",
+    "Guides": "howto/README.md",
+    "Concepts": "explanation/README.md",
+    "Reference": "reference/README.md",
+    "Project": "project.md",
 }
-_LISTED = re.compile(r"\[[^\]]+\]\((?P<name>[\w-]+\.md)\)(?:: (?P<about>[^\n]+(?:\n  [^\n]+)*))?")
+_LINE = re.compile(
+    r"^(?P<level>##+) (?P<heading>.+)$"
+    r"|^- \[[^\]]+\]\((?P<path>[\w./-]+\.md)\)(?:: (?P<about>.+(?:\n  .+)*))?",
+    re.MULTILINE,
+)
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 
@@ -23,30 +28,36 @@ class Page(NamedTuple):
     path: str
     title: str
     about: str
+    groups: tuple[str, ...]
 
 
-def pages(docs: Path, section: str) -> list[Page]:
-    """Those of one directory, as its README.md lists them; without that page itself."""
-    directory = docs / section
-    listed = {
-        match["name"]: match["about"] or "" for match in _LISTED.finditer(_text(directory / "README.md"))
-    }
-    rest = sorted(path.name for path in directory.glob("*.md") if path.name not in {*listed, "README.md"})
-    return [_page(docs, f"{section}/{name}", listed.get(name, "")) for name in [*listed, *rest]]
-
-
-def loose_pages(docs: Path) -> list[Page]:
-    """Those that are in no directory."""
-    return [_page(docs, path.name, "") for path in sorted(docs.glob("*.md")) if path.name != "README.md"]
+def pages(docs: Path, tab: str) -> Iterator[Page]:
+    """Those in the lists of a tab, without the page that lists them."""
+    index = docs / TABS[tab]
+    groups: tuple[str, ...] = ()
+    for match in _LINE.finditer(_text(index)):
+        if match["heading"]:
+            groups = (*groups[: len(match["level"]) - 2], match["heading"])
+        else:
+            path = (index.parent / match["path"]).resolve().relative_to(docs.resolve()).as_posix()
+            text = _text(docs / path)
+            title = text.partition("\n")[0].removeprefix("# ").replace("`", "")
+            yield Page(path, title, _plain(match["about"] or _first(text)), groups)
 
 
 def navigation(docs: Path) -> list[Any]:
-    rest = [page.path for page in loose_pages(docs)]
-    sections = [
-        {title: [f"{section}/README.md", *(page.path for page in pages(docs, section))]}
-        for section, title in SECTIONS.items()
-    ]
-    return ["README.md", *sections, *rest]
+    tabs = []
+    for tab, index in TABS.items():
+        entries: list[Any] = [index]
+        for page in pages(docs, tab):
+            place = entries
+            for group in page.groups:
+                if not place or not isinstance(place[-1], dict) or group not in place[-1]:
+                    place.append({group: []})
+                place = place[-1][group]
+            place.append(page.path)
+        tabs.append({tab: entries})
+    return tabs
 
 
 ABOUT = """\
@@ -57,29 +68,21 @@ and is not a cluster scheduler. Install it as holdfast-pg; the import name is ho
 
 def llms_text(docs: Path, name: str, description: str) -> str:
     lines = [f"# {name}", "", f"> {description}", "", ABOUT, ""]
-    for section, title in SECTIONS.items():
-        lines += [f"## {title}", "", *map(_line, pages(docs, section)), ""]
-    lines += ["## More", "", *map(_line, loose_pages(docs)), ""]
+    for tab in TABS:
+        lines += [f"## {tab}", "", *(_line(page) for page in pages(docs, tab)), ""]
     return "\n".join(lines)
 
 
 def full_text(docs: Path, name: str, description: str) -> str:
     """All pages but the decisions, each after a line with its path."""
-    found = [page for section in SECTIONS if section != "adr" for page in pages(docs, section)]
     parts = [f"# {name}\n\n> {description}\n\n{ABOUT}\n"]
-    parts += [f"<!-- {page.path} -->\n\n{_text(docs / page.path)}" for page in [*found, *loose_pages(docs)]]
+    for tab in TABS:
+        parts += [f"<!-- {page.path} -->\n\n{_text(docs / page.path)}" for page in pages(docs, tab)]
     return "\n".join(parts)
 
 
 def _line(page: Page) -> str:
     return f"- [{page.title}]({page.path})" + (f": {page.about}" if page.about else "")
-
-
-def _page(docs: Path, path: str, about: str) -> Page:
-    text = _text(docs / path)
-    return Page(
-        path, text.partition("\n")[0].removeprefix("# ").replace("`", ""), _plain(about or _first(text))
-    )
 
 
 def _first(text: str) -> str:
@@ -99,6 +102,13 @@ def _text(path: Path) -> str:
 def on_config(config: Any) -> Any:
     config.nav = navigation(Path(config.docs_dir))
     return config
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """The search finds what holds now, so it leaves out the records of decisions."""
+    if page.file.src_uri.startswith("adr/"):
+        page.meta["search"] = {"exclude": True}
+    return markdown
 
 
 def on_post_build(config: Any) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from support.documents import DOCS, ROOT, name_of, pages
 
 IMAGES = DOCS / "images"
-MAX_BYTES = 1_500_000
 _USED = re.compile(
     r"!\[[^\]]+\]\((?P<markdown>[^)\s#]+)[^)]*\)|<img src=\"(?P<html>[^\"#]+)|srcset=\"(?P<set>[^\"#]+)"
 )
@@ -31,7 +30,3 @@ def test_every_picture_is_shown_and_drawn_by_the_command() -> None:
     drawn = set(re.findall(r'Shot\("([\w-]+)"', (ROOT / "tools" / "screenshots.py").read_text()))
     assert {path.stem for path in IMAGES.iterdir()} == drawn
     assert {path for path in _used() if path.parent == IMAGES} == set(IMAGES.iterdir())
-
-
-def test_the_pictures_are_small() -> None:
-    assert sum(path.stat().st_size for path in IMAGES.iterdir()) < MAX_BYTES
