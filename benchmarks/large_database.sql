@@ -225,23 +225,19 @@ select 'email', 'key ' || n, queues.clock(), 'c' || n || '@example.org', 'Your o
 from generate_series(1, 1000) n;
 
 -- part: activity
--- Each of the types was active in every quarter of an hour and, half of them, in every minute. In the order in which
--- workers would have reported it. The clock is read once: a minute may end meanwhile.
+-- A tenth of the types was active all day, the others in the last two hours. In the order in which workers would have
+-- reported it. The clock is read once: five minutes may end meanwhile.
 with clock as materialized (select queues.clock() as now)
-insert into queues.activity (at, period, queue, type, succeeded, failed, retrying, run_seconds, run_counts,
-  delay_counts, due, running)
-select date_bin(make_interval(mins => p.period), clock.now, '2000-01-01 00:00:00+00')
-    - s * make_interval(mins => p.period), p.period, t.queue, t.type, 20 + t.n % 50, t.n % 7, t.n % 3, t.n % 100,
-  array_fill(1::bigint, array[20]), array_fill(2::bigint, array[20]), t.n % 5, t.n % 3
+insert into queues.activity (at, queue, type, succeeded, failed, retrying, run_seconds, delay_seconds, due, running)
+select date_bin('5 minutes', clock.now, '2000-01-01 00:00:00+00') - s * interval '5 minutes', t.queue, t.type,
+  20 + t.n % 50, t.n % 7, t.n % 3, t.n % 100, t.n % 30, t.n % 5, t.n % 3
 from (
   select n, 'queue_' || n % {queues} as queue, 'queue_' || n % {queues} || '.kind_' || n || '.v1' as type
   from generate_series(0, {types} - 1) n
   union all select n, 'queue_' || n, '' from generate_series(0, {queues} - 1) n
   union all select 0, '', '') t
-cross join (values (1, 120, 0.5), (15, 192, 1.0), (180, 16, 1.0)) p(period, steps, share)
-cross join lateral generate_series(0, p.steps - 1) s
+cross join lateral generate_series(0, case when t.n % 10 = 0 or t.type = '' then 288 else 24 end) s
 cross join clock
-where t.n < p.share * {types}
 order by 1, 2;
 
 -- part: samples

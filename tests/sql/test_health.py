@@ -92,8 +92,8 @@ def test_a_few_failures_among_many_successes_are_not_red_however_many_other_task
     finish(tx, [{"task_id": one["task_id"], "token": one["token"], "status": "succeeded"} for one in held])
     if reported:
         tx.execute(
-            """insert into queues.activity (at, period, queue, type, succeeded, failed)
-               values (date_trunc('minute', queues.clock()), 1, 'shop', 'shop.pay', 980, 20)"""
+            """insert into queues.activity (at, queue, type, succeeded, failed)
+               values (date_trunc('minute', queues.clock()), 'shop', 'shop.pay', 980, 20)"""
         )
 
     found = line(tx, "failing_type", "shop.pay")

@@ -159,10 +159,9 @@ class ShopHour:
             self.engine.run(leases.finish(worker, results))
         failed = sum(error is not None for error in errors)
         dead = failed if kind.type == "billing.charge" else 0
-        endings = (len(claimed) - failed, 0, dead, 0, failed - dead)
+        endings = (len(claimed) - failed, dead, 0, failed - dead)
         seconds = kind.seconds * (1 + 0.3 * math.sin(minute / 3))
-        run, waited = _counts(seconds, len(claimed)), _counts(delay, len(claimed))
-        counted = Counted(endings, run, waited, seconds * len(claimed))
+        counted = Counted(endings, seconds * len(claimed), delay * len(claimed))
         return counted.report(Counted(), kind.queue, kind.type)
 
     def _error(self, kind: Kind, minute: int, n: int, attempt: int, declined: int) -> dict[str, Any] | None:
@@ -193,15 +192,6 @@ class ShopHour:
             self.engine.run(
                 leases.heartbeat("w3", [holding(task.task_id, task.token, self.clock.now, progress)])
             )
-
-
-def _counts(seconds: float, count: int) -> tuple[int, ...]:
-    """In the buckets of a report, most of them around this time."""
-    counts = [0] * (len(activity.SECONDS) + 1)
-    for n in range(count):
-        at = seconds * (0.6 + 1.1 * n / max(1, count))
-        counts[next((i for i, most in enumerate(activity.SECONDS) if at <= most), len(counts) - 1)] += 1
-    return tuple(counts)
 
 
 def run_order(url: str, key: str = "order-7") -> None:

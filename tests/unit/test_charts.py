@@ -13,14 +13,14 @@ NOW = datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 
 
-def point(minutes_ago: int, succeeded: int, run_p50: float | None = None) -> TypeActivity:
+def point(minutes_ago: int, succeeded: int, mean_run: float | None = None) -> TypeActivity:
     at = NOW.replace(second=0) - minutes_ago * MINUTE
-    return TypeActivity(at, 60.0, succeeded, 0, 0, 0, None, None, run_p50, None, None, None)
+    return TypeActivity(at, 60.0, succeeded, 0, 0, 0, None, mean_run, None, None)
 
 
 def draw(points: list[TypeActivity], unit: str = "tasks", minutes: int = 10) -> Chart:
     shows = {"tasks": count, "per second": rate, "seconds": span}
-    values = {"seconds": lambda one: one.run_p50}
+    values = {"seconds": lambda one: one.mean_run}
     series: list[Series[TypeActivity]] = [Series("ended", values.get(unit, lambda one: one.succeeded))]
     since = timedelta(minutes=minutes)
     return chart("Ended", unit, points, series, show=shows[unit], since=since, step=MINUTE, now=NOW)

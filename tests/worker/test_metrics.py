@@ -153,6 +153,6 @@ async def test_a_worker_reports_what_it_ran_for_the_charts(shop: Workshop) -> No
     async with shop.working():
         await shop.ended(*await echo.aenqueue_many([{"fails": False}] * 3 + [{"fails": True}]))
     counted = shop.conn.execute(
-        "select succeeded, failed, retrying, run_p50 > 0 from queues.list_activity_of(type => 'work.echo')"
+        "select succeeded, failed, retrying, mean_run > 0 from queues.list_activity_of(type => 'work.echo')"
     ).fetchall()
     assert counted == [(3, 1, 1, True)]

@@ -18,12 +18,6 @@ from holdfast._engine.statement import (
 )
 from holdfast._serialization.text import json_array
 
-SECONDS = (
-    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
-    *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0),
-)
-"""The limits of the counts of `record_activity`, as queues.activity_limits has them."""
-
 Ranking = Literal["busiest", "slowest", "failing"]
 
 
@@ -62,10 +56,8 @@ class TypeActivity:
     failed: int
     retrying: int
     cancelled: int
-    delay_p50: float | None
-    delay_p99: float | None
-    run_p50: float | None
-    run_p99: float | None
+    mean_delay: float | None
+    mean_run: float | None
     due: int | None
     running: int | None
 

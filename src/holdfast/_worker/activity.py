@@ -14,7 +14,13 @@ from holdfast.errors import DatabaseUnavailable, HoldfastError
 
 REPORT_SECONDS = 10.0
 MAX_AT_ONCE = 500
-ENDINGS = ("succeeded", "failed", "dead_letter", "cancelled", "retrying")
+ENDINGS = {
+    "succeeded": ("succeeded",),
+    "failed": ("failed", "dead_letter"),
+    "cancelled": ("cancelled",),
+    "retrying": ("retrying",),
+}
+"""What is reported, and the endings that count for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,26 +28,24 @@ class Counted:
     """A copy of the counts of one type in one queue."""
 
     endings: tuple[int, ...] = (0,) * len(ENDINGS)
-    run: tuple[int, ...] = (0,) * (len(activity.SECONDS) + 1)
-    delay: tuple[int, ...] = (0,) * (len(activity.SECONDS) + 1)
     run_seconds: float = 0.0
+    delay_seconds: float = 0.0
 
     @classmethod
     def of(cls, attempts: AttemptCounts) -> "Counted":
-        endings = tuple(attempts.endings[ending] for ending in ENDINGS)
-        return cls(endings, tuple(attempts.run.buckets), tuple(attempts.delay.buckets), attempts.run.total)
+        endings = tuple(sum(attempts.endings[one] for one in ending) for ending in ENDINGS.values())
+        return cls(endings, attempts.run.total, attempts.delay.total)
 
     def report(self, before: "Counted", queue: str, type_: str) -> str:
         """What was counted since `before`, as JSON."""
-        endings = zip(ENDINGS, _added(self.endings, before.endings), strict=True)
+        ended = zip(ENDINGS, self.endings, before.endings, strict=True)
         return json.dumps(
             {
                 "queue": queue,
                 "type": type_,
-                **dict(endings),
+                **{ending: now - then for ending, now, then in ended},
                 "run_seconds": max(0.0, self.run_seconds - before.run_seconds),
-                "run_counts": _added(self.run, before.run),
-                "delay_counts": _added(self.delay, before.delay),
+                "delay_seconds": max(0.0, self.delay_seconds - before.delay_seconds),
             }
         )
 
@@ -90,7 +94,3 @@ class ActivityReporter:
         reports = [counted.report(self._reported.get(key, Counted()), *key) for key, counted in batch.items()]
         await self._connection.run(partial(activity.record_activity, reports))
         self._reported.update(batch)
-
-
-def _added(now: tuple[int, ...], before: tuple[int, ...]) -> list[int]:
-    return [a - b for a, b in zip(now, before, strict=True)]

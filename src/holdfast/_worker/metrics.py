@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from holdfast._engine.activity import SECONDS
 from holdfast._engine.leases import Vitals
 from holdfast.errors import ConfigurationError
 
 RATE_SECONDS = 300.0
 SAMPLE_SECONDS = 10.0
+SECONDS = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+    *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0),
+)
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 MAX_STEPS = 500

@@ -172,8 +172,8 @@ from queues.act a where a.queue is not null;
 create or replace view queues.queue_status with (security_barrier) as
 select q.queue,
   case when waiting.cut then greatest(waiting.due, (
-      select a.due from queues.activity a where a.period = 1 and a.queue = q.queue and a.type = ''
-        and a.due is not null and a.at > queues.clock() - interval '5 minutes' order by a.at desc limit 1))
+      select a.due from queues.activity a where a.queue = q.queue and a.type = ''
+        and a.due is not null and a.at > queues.clock() - interval '10 minutes' order by a.at desc limit 1))
     else coalesce(waiting.due, 0) end as due,
   coalesce(waiting.scheduled, 0) as scheduled, coalesce(held.running, 0) as running,
   waiting.oldest_due, p.paused_at, p.paused_by, p.reason as pause_reason,

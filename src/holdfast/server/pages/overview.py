@@ -21,12 +21,12 @@ from holdfast.server.site import read_health
 
 router = APIRouter()
 
-MINUTE, QUARTER = timedelta(minutes=1), timedelta(minutes=15)
+FIVE, QUARTER = timedelta(minutes=5), timedelta(minutes=15)
 WINDOWS = {
     one.name: one
     for one in (
-        Window("15m", "15 minutes", timedelta(minutes=15), timedelta(seconds=10), MINUTE),
-        Window("1h", "1 hour", timedelta(hours=1), timedelta(seconds=30), MINUTE),
+        Window("15m", "15 minutes", timedelta(minutes=15), timedelta(seconds=10), FIVE),
+        Window("1h", "1 hour", timedelta(hours=1), timedelta(seconds=30), FIVE),
         Window("6h", "6 hours", timedelta(hours=6), timedelta(minutes=3), QUARTER),
         Window("1d", "1 day", timedelta(days=1), timedelta(minutes=15), QUARTER),
     )
@@ -129,9 +129,14 @@ def _charts_of_all(found: Mapping[str, Any], window: Window) -> list[Chart]:
         Series("due", lambda point: point.due, due),
         Series("running", lambda point: point.running, running),
     ]
+    delay: list[Series[Activity]] = [
+        Series("p50", lambda point: point.delay_p50),
+        Series("p99", lambda point: point.delay_p99),
+    ]
     return [
         chart("Throughput", "per second", samples, throughput, show=rate, **sampled),
         chart("Backlog", "tasks", samples, backlog, show=count, **sampled),
+        chart("Delay until start", "seconds", samples, delay, show=span, **sampled),
         *_charts_of_attempts(points, window, found["now"]),
     ]
 
@@ -148,29 +153,23 @@ def _charts_of_one(points: list[TypeActivity], window: Window, now: Any) -> list
         Series("due", lambda point: point.due or 0),
         Series("running", lambda point: point.running or 0),
     ]
+    delay: list[Series[TypeActivity]] = [Series("mean", lambda point: point.mean_delay)]
     return [
         chart("Throughput", "per second", points, throughput, show=rate, **placed),
         chart("Backlog", "tasks", points, backlog, show=count, **placed),
+        chart("Delay until start", "seconds", points, delay, show=span, **placed),
         *_charts_of_attempts(points, window, now),
     ]
 
 
 def _charts_of_attempts(points: list[TypeActivity], window: Window, now: Any) -> list[Chart]:
     placed = {"since": window.length, "step": window.activity_step, "now": now}
-    delay: list[Series[TypeActivity]] = [
-        Series("p50", lambda point: point.delay_p50),
-        Series("p99", lambda point: point.delay_p99),
-    ]
-    run: list[Series[TypeActivity]] = [
-        Series("p50", lambda point: point.run_p50),
-        Series("p99", lambda point: point.run_p99),
-    ]
+    run: list[Series[TypeActivity]] = [Series("mean", lambda point: point.mean_run)]
     failures: list[Series[TypeActivity]] = [
         Series("retried", lambda point: point.retrying / point.seconds),
         Series("failed for good", lambda point: point.failed / point.seconds),
     ]
     return [
-        chart("Delay until start", "seconds", points, delay, show=span, **placed),
         chart("Run time", "seconds", points, run, show=span, **placed),
         chart("Failed attempts", "per second", points, failures, show=rate, **placed),
     ]

@@ -191,8 +191,12 @@ from (values
   ('queues.record_activity', 'shard', null, null),
   ('queues.list_activity_of', 'each', null,
     'select answer.at, max(answer.seconds), sum(answer.succeeded)::bigint, sum(answer.failed)::bigint,
-       sum(answer.retrying)::bigint, sum(answer.cancelled)::bigint, max(answer.delay_p50), max(answer.delay_p99),
-       max(answer.run_p50), max(answer.run_p99), sum(answer.due)::bigint, sum(answer.running)::bigint
+       sum(answer.retrying)::bigint, sum(answer.cancelled)::bigint,
+       sum(answer.mean_delay * (answer.succeeded + answer.failed + answer.retrying + answer.cancelled))
+         / nullif(sum(answer.succeeded + answer.failed + answer.retrying + answer.cancelled), 0)::double precision,
+       sum(answer.mean_run * (answer.succeeded + answer.failed + answer.retrying + answer.cancelled))
+         / nullif(sum(answer.succeeded + answer.failed + answer.retrying + answer.cancelled), 0)::double precision,
+       sum(answer.due)::bigint, sum(answer.running)::bigint
      group by answer.at order by answer.at'),
   ('queues.rank_types', 'each', null,
     'select answer.ranking, answer.queue, answer.type, sum(answer.succeeded)::bigint, sum(answer.failed)::bigint,

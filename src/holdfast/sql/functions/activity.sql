@@ -1,10 +1,10 @@
 -- The figures of the charts: what workers report about the attempts that they have run, and samples of the whole
 -- database.
--- Invariant: a report counts in one statement for its type, its queue and the total, and in each of the three periods,
--- so these agree. The end of a task counts nothing, so that charts cost tasks nothing: what a worker has counted when
--- it is killed is lost.
--- Lock order: rows of queues.activity, one period after the other and within it by queue and type; then the sample;
--- then the row of queues.event_order. What is too old is deleted without waiting.
+-- Invariant: a report counts in one statement for its type, its queue and the total, so these agree. The end of a task
+-- counts nothing, so that charts cost tasks nothing: what a worker has counted when it is killed is lost. Histograms
+-- are in the metrics of workers.
+-- Lock order: rows of queues.activity by queue and type; then the sample; then the row of queues.event_order. What is
+-- too old is deleted without waiting.
 -- At the same time: reports of several workers add to the same rows and wait for each other for a moment. Two samples
 -- of the same ten seconds are one, by their key; only a sample that counts tasks may complete one that did not.
 
@@ -55,16 +55,15 @@ begin
 end
 $$;
 
--- Returns the activity of a queue, of a type, or of all, in steps: attempts by how they ended, percentiles of the delay
--- until start and of the run time, and the waiting and running tasks. A step without activity has no row. A step is at
--- least a minute, and a quarter of an hour if since is more than two hours.
+-- Returns the activity of a queue, of a type, or of all, in steps: attempts by how they ended, how long they waited
+-- until their start and how long they ran on average, in seconds, and the waiting and running tasks. A step without
+-- activity has no row. A step is at least five minutes.
 -- For holdfast_reader. Locks: none.
 create or replace function queues.list_activity_of(
-  queue text default null, type text default null, since interval default '1 hour', step interval default '1 minute')
+  queue text default null, type text default null, since interval default '1 hour', step interval default '5 minutes')
 returns table (
   at timestamptz, seconds double precision, succeeded bigint, failed bigint, retrying bigint, cancelled bigint,
-  delay_p50 double precision, delay_p99 double precision, run_p50 double precision, run_p99 double precision,
-  due bigint, running bigint)
+  mean_delay double precision, mean_run double precision, due bigint, running bigint)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -72,88 +71,49 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _period constant integer := case when since > interval '2 hours' then 15 else 1 end;
   _step interval;
   _from timestamptz;
   _queues text[] := array[coalesce(list_activity_of.queue, '')];
 begin
-  if since is null or since not between interval '1 minute' and interval '2 days' then
-    raise exception using errcode = 'QF400', message = 'since must be between 1 minute and 2 days';
+  if since is null or since not between interval '1 minute' and interval '1 day' then
+    raise exception using errcode = 'QF400', message = 'since must be between 1 minute and 1 day';
   elsif step is null or step not between interval '1 minute' and interval '1 day' then
     raise exception using errcode = 'QF400', message = 'step must be between 1 minute and 1 day';
   end if;
   -- In seconds: date_bin refuses months, also those that negative days outweigh.
-  _step := greatest(make_interval(secs => extract(epoch from step)), make_interval(mins => _period));
+  _step := greatest(make_interval(secs => extract(epoch from step)), interval '5 minutes');
   _from := date_bin(_step, queues.clock() - since, '2000-01-01 00:00:00+00');
   if list_activity_of.queue is null and list_activity_of.type is not null then
     -- All queues in which tasks of the type ran, found with one look into the index for each queue.
     _queues := array(
       with recursive known(queue) as (
-        select min(a.queue) from queues.activity a where a.period = _period and a.queue > ''
+        select min(a.queue) from queues.activity a where a.queue > ''
         union all
-        select (select min(a.queue) from queues.activity a where a.period = _period and a.queue > k.queue)
-        from known k where k.queue is not null)
+        select (select min(a.queue) from queues.activity a where a.queue > k.queue) from known k
+        where k.queue is not null)
       select k.queue from known k where k.queue is not null);
   end if;
   return query
-  with chosen as (
-    select a.* from unnest(_queues) q(queue)
-    cross join lateral (
-      select a.* from queues.activity a
-      where a.period = _period and a.queue = q.queue and a.type = coalesce(list_activity_of.type, '')
-        and a.at >= _from offset 0) a),
-  counts as (
-    select b.at, array_agg(b.run order by b.n) as run, array_agg(b.delay order by b.n) as delay
-    from (
-      select date_bin(_step, c.at, '2000-01-01 00:00:00+00') as at, u.n, sum(u.run)::bigint as run,
-        sum(u.delay)::bigint as delay
-      from chosen c cross join unnest(c.run_counts, c.delay_counts) with ordinality u(run, delay, n)
-      group by 1, 2) b
-    group by 1),
-  ends as (
-    select date_bin(_step, c.at, '2000-01-01 00:00:00+00') as at, sum(c.succeeded)::bigint as succeeded,
-      sum(c.failed + c.dead_letter)::bigint as failed, sum(c.retrying)::bigint as retrying,
-      sum(c.cancelled)::bigint as cancelled,
-      (array_agg(c.due order by c.at desc) filter (where c.due is not null))[1] as due,
-      (array_agg(c.running order by c.at desc) filter (where c.running is not null))[1] as running
-    from chosen c group by 1)
-  select e.at, greatest(1, extract(epoch from least(e.at + _step, queues.clock()) - e.at))::double precision,
-    e.succeeded, e.failed, e.retrying, e.cancelled, queues.percentile_of(c.delay, 0.5),
-    queues.percentile_of(c.delay, 0.99), queues.percentile_of(c.run, 0.5), queues.percentile_of(c.run, 0.99),
-    e.due, e.running
-  from ends e left join counts c using (at) order by e.at;
+  select date_bin(_step, c.at, '2000-01-01 00:00:00+00'),
+    greatest(1, extract(epoch from least(date_bin(_step, c.at, '2000-01-01 00:00:00+00') + _step, queues.clock())
+      - date_bin(_step, c.at, '2000-01-01 00:00:00+00')))::double precision,
+    sum(c.succeeded)::bigint, sum(c.failed)::bigint, sum(c.retrying)::bigint, sum(c.cancelled)::bigint,
+    sum(c.delay_seconds) / nullif(sum(c.succeeded + c.failed + c.retrying + c.cancelled), 0)::double precision,
+    sum(c.run_seconds) / nullif(sum(c.succeeded + c.failed + c.retrying + c.cancelled), 0)::double precision,
+    (array_agg(c.due order by c.at desc) filter (where c.due is not null))[1],
+    (array_agg(c.running order by c.at desc) filter (where c.running is not null))[1]
+  from unnest(_queues) q(queue)
+  cross join lateral (
+    select a.* from queues.activity a
+    where a.queue = q.queue and a.type = coalesce(list_activity_of.type, '') and a.at >= _from offset 0) c
+  group by 1 order by 1;
 end
-$$;
-
--- Returns the value below which this share of the counted values lies, estimated within the limits of its count. Null
--- if nothing was counted.
--- Internal: called by list_activity_of.
-create or replace function queues.percentile_of(counts bigint[], share double precision)
-returns double precision
-language sql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-  with counted as (
-    select u.n, u.amount, sum(u.amount) over (order by u.n) as up_to, sum(u.amount) over () * share as wanted,
-      coalesce((queues.activity_limits())[u.n - 1], 0) as low, (queues.activity_limits())[u.n] as high
-    from unnest(counts) with ordinality u(amount, n))
-  select c.low + coalesce((c.high - c.low) * ((c.wanted - c.up_to + c.amount) / c.amount)::double precision, 0)
-  from counted c where c.amount > 0 and c.up_to >= c.wanted order by c.n limit 1
-$$;
-
--- Returns the upper limits, in seconds, of the counts in queues.activity. The last count has none.
--- Internal: called by record_activity and percentile_of.
-create or replace function queues.activity_limits()
-returns double precision[]
-language sql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-  select array[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 43200]
 $$;
 
 -- Returns the types with the most activity ("busiest"), with the longest run time ("slowest") and with the most failed
 -- attempts ("failing"), up to max_types of each, the first first: how many attempts ended how, and how long they ran on
--- average. Reads whole periods of the longer kind, and of the shorter one only the time before the first of them.
+-- average. Reads at most 200,000 rows of queues.activity, the newest first, so with thousands of types that are always
+-- active it counts a shorter time.
 -- For holdfast_reader. Locks: none.
 create or replace function queues.rank_types(
   since interval default '1 hour', of_queue text default null, max_types integer default 10)
@@ -168,34 +128,22 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _short constant integer := case when since > interval '2 hours' then 15 else 1 end;
-  _long constant integer := case when since > interval '2 hours' then 180 else 15 end;
   _from timestamptz;
-  _whole timestamptz;
 begin
-  if since is null or since not between interval '1 minute' and interval '2 days' then
-    raise exception using errcode = 'QF400', message = 'since must be between 1 minute and 2 days';
+  if since is null or since not between interval '1 minute' and interval '1 day' then
+    raise exception using errcode = 'QF400', message = 'since must be between 1 minute and 1 day';
   elsif max_types is null or max_types not between 1 and 1000 then
     raise exception using errcode = 'QF400', message = 'max_types must be between 1 and 1000';
   end if;
-  _from := date_bin(make_interval(mins => _short), queues.clock() - since, '2000-01-01 00:00:00+00');
-  _whole := date_bin(make_interval(mins => _long), _from - interval '1 microsecond', '2000-01-01 00:00:00+00')
-    + make_interval(mins => _long);
+  _from := date_bin('5 minutes', queues.clock() - since, '2000-01-01 00:00:00+00');
   return query
-  with counted as (
-    select a.queue, a.type, a.succeeded, a.failed + a.dead_letter as failed, a.retrying, a.cancelled, a.run_seconds
-    from queues.activity a
-    where a.period = _short and a.at >= _from and a.at < _whole and a.type > ''
-      and (of_queue is null or a.queue = of_queue)
-    union all
-    select a.queue, a.type, a.succeeded, a.failed + a.dead_letter, a.retrying, a.cancelled, a.run_seconds
-    from queues.activity a
-    where a.period = _long and a.at >= _whole and a.type > '' and (of_queue is null or a.queue = of_queue)),
-  types as materialized (
-    select c.queue, c.type, sum(c.succeeded)::bigint as succeeded, sum(c.failed)::bigint as failed,
-      sum(c.retrying)::bigint as retrying, sum(c.cancelled)::bigint as cancelled, sum(c.run_seconds) as run_seconds,
-      sum(c.succeeded + c.failed + c.retrying + c.cancelled)::bigint as ended
-    from counted c group by 1, 2)
+  with types as materialized (
+    select a.queue, a.type, sum(a.succeeded)::bigint as succeeded, sum(a.failed)::bigint as failed,
+      sum(a.retrying)::bigint as retrying, sum(a.cancelled)::bigint as cancelled, sum(a.run_seconds) as run_seconds,
+      sum(a.succeeded + a.failed + a.retrying + a.cancelled)::bigint as ended
+    from (select * from queues.activity a where a.at >= _from order by a.at desc limit 200000) a
+    where a.type > '' and (of_queue is null or a.queue = of_queue)
+    group by 1, 2)
   select r.ranking, r.queue, r.type, r.succeeded, r.failed, r.retrying, r.cancelled, r.run_seconds / r.ended
   from (values (1, 'busiest'), (2, 'slowest'), (3, 'failing')) k(place, ranking)
   cross join lateral (
@@ -210,12 +158,12 @@ begin
 end
 $$;
 
--- Adds what a worker has counted since its last report: [{"queue", "type", "succeeded", "failed", "dead_letter",
--- "cancelled", "retrying", "run_seconds", "run_counts", "delay_counts"}]. The time is that of the report. A type that
--- no worker has declared counts for its queue only, and a queue without lanes and declared types for the total only, so
--- that a worker cannot make the table grow without bound.
--- For holdfast_worker. Locks: the rows of this minute, quarter of an hour and three hours, in the order of their key;
--- other reports hold them for a moment.
+-- Adds what a worker has counted since its last report: [{"queue", "type", "succeeded", "failed", "cancelled",
+-- "retrying", "run_seconds", "delay_seconds"}]. The time is that of the report. A type that no worker has declared
+-- counts for its queue only, and a queue without lanes and declared types for the total only, so that a worker cannot
+-- make the table grow without bound.
+-- For holdfast_worker. Locks: the rows of these five minutes, in the order of their key; other reports hold them for a
+-- moment.
 create or replace function queues.record_activity(activity jsonb)
 returns void
 language plpgsql volatile security definer
@@ -225,69 +173,48 @@ as $$
 #variable_conflict use_column
 declare
   _checked constant boolean := queues.check_batch('activity', activity);
-  _now constant timestamptz := queues.clock();
-  _buckets constant integer := cardinality(queues.activity_limits()) + 1;
 begin
   if exists (
-    select from jsonb_to_recordset(activity) as g(succeeded bigint, failed bigint, dead_letter bigint, cancelled bigint,
-      retrying bigint, run_seconds double precision, run_counts bigint[], delay_counts bigint[])
-    where least(g.succeeded, g.failed, g.dead_letter, g.cancelled, g.retrying) < 0
-      or greatest(g.succeeded, g.failed, g.dead_letter, g.cancelled, g.retrying) > 1000000000
-      or not coalesce(g.run_seconds, 0) between 0 and 1e12
-      or cardinality(g.run_counts) is distinct from _buckets or cardinality(g.delay_counts) is distinct from _buckets
-      or 0 > any (g.run_counts || g.delay_counts) or 1000000000 < any (g.run_counts || g.delay_counts))
+    select from jsonb_to_recordset(activity) as g(succeeded bigint, failed bigint, cancelled bigint, retrying bigint,
+      run_seconds double precision, delay_seconds double precision)
+    where least(g.succeeded, g.failed, g.cancelled, g.retrying) < 0
+      or greatest(g.succeeded, g.failed, g.cancelled, g.retrying) > 1000000000
+      or not coalesce(g.run_seconds, 0) between 0 and 1e12 or not coalesce(g.delay_seconds, 0) between 0 and 1e12)
   then
     raise exception using errcode = 'QF400',
-      message = format('an element of activity has counts that are not %s numbers between 0 and a billion', _buckets);
+      message = 'an element of activity has counts that are not numbers between 0 and a billion';
   end if;
 
-  insert into queues.activity as a (at, period, queue, type, succeeded, failed, dead_letter, cancelled, retrying,
-    run_seconds, run_counts, delay_counts)
+  insert into queues.activity as a (at, queue, type, succeeded, failed, cancelled, retrying, run_seconds,
+    delay_seconds)
   with given as (
     select g.*, exists (select from queues.lane l where l.queue = g.queue)
         or exists (select from queues.task_type d where d.queue = g.queue) as known_queue,
       exists (select from queues.task_type d where d.type = g.type) as known_type
-    from jsonb_to_recordset(activity) as g(queue text, type text, succeeded bigint, failed bigint,
-      dead_letter bigint, cancelled bigint, retrying bigint, run_seconds double precision, run_counts bigint[],
-      delay_counts bigint[])),
-  spread as materialized (
-    select k.queue as of_queue, k.type as of_type, g.* from given g
-    cross join lateral (
-      select g.queue, g.type where g.known_queue and g.known_type
-      union all select g.queue, '' where g.known_queue
-      union all select '', '') k(queue, type)),
-  added as (
-    select s.of_queue, s.of_type, sum(s.succeeded) as succeeded, sum(s.failed) as failed,
-      sum(s.dead_letter) as dead_letter, sum(s.cancelled) as cancelled, sum(s.retrying) as retrying,
-      sum(s.run_seconds) as run_seconds
-    from spread s group by 1, 2),
-  runs as (
-    select b.of_queue, b.of_type, array_agg(b.run order by b.n) as run, array_agg(b.delay order by b.n) as delay
-    from (
-      select s.of_queue, s.of_type, u.n, sum(u.run)::bigint as run, sum(u.delay)::bigint as delay
-      from spread s cross join unnest(s.run_counts, s.delay_counts) with ordinality u(run, delay, n)
-      group by 1, 2, 3) b
-    group by 1, 2)
-  select date_bin(make_interval(mins => p.period), _now, '2000-01-01 00:00:00+00'), p.period, t.of_queue, t.of_type,
-    coalesce(t.succeeded, 0), coalesce(t.failed, 0), coalesce(t.dead_letter, 0), coalesce(t.cancelled, 0),
-    coalesce(t.retrying, 0), coalesce(t.run_seconds, 0), r.run, r.delay
-  from added t join runs r using (of_queue, of_type) cross join (values (1), (15), (180)) p(period)
-  order by p.period, t.of_queue, t.of_type
-  on conflict (period, queue, type, at) do update
+    from jsonb_to_recordset(activity) as g(queue text, type text, succeeded bigint, failed bigint, cancelled bigint,
+      retrying bigint, run_seconds double precision, delay_seconds double precision))
+  select date_bin('5 minutes', queues.clock(), '2000-01-01 00:00:00+00'), k.queue, k.type,
+    coalesce(sum(g.succeeded), 0), coalesce(sum(g.failed), 0), coalesce(sum(g.cancelled), 0),
+    coalesce(sum(g.retrying), 0), coalesce(sum(g.run_seconds), 0), coalesce(sum(g.delay_seconds), 0)
+  from given g
+  cross join lateral (
+    select g.queue, g.type where g.known_queue and g.known_type
+    union all select g.queue, '' where g.known_queue
+    union all select '', '') k(queue, type)
+  group by k.queue, k.type order by k.queue, k.type
+  on conflict (queue, type, at) do update
   set succeeded = a.succeeded + excluded.succeeded, failed = a.failed + excluded.failed,
-    dead_letter = a.dead_letter + excluded.dead_letter, cancelled = a.cancelled + excluded.cancelled,
-    retrying = a.retrying + excluded.retrying, run_seconds = a.run_seconds + excluded.run_seconds,
-    run_counts = array(select coalesce(u.x, 0) + u.y from unnest(a.run_counts, excluded.run_counts) u(x, y)),
-    delay_counts = array(select coalesce(u.x, 0) + u.y from unnest(a.delay_counts, excluded.delay_counts) u(x, y));
+    cancelled = a.cancelled + excluded.cancelled, retrying = a.retrying + excluded.retrying,
+    run_seconds = a.run_seconds + excluded.run_seconds, delay_seconds = a.delay_seconds + excluded.delay_seconds;
 end
 $$;
 
 -- Takes a sample, unless there is one of the same ten seconds, and returns whether it did. Counts the waiting and the
 -- running tasks, in all and per queue and type, only if asked, because that reads all of them, and for at most a
--- fiftieth of the time: after a count that took a second, the next one is fifty seconds later. Deletes samples and
--- activity older than two days, and activity per minute older than two hours. Corrects ids of transactions that another
--- cluster has given, from which the database was restored.
--- For holdfast_worker and holdfast_operator. Locks: activity of this minute, in the order of its key; the row of
+-- fiftieth of the time: after a count that took a second, the next one is fifty seconds later. Deletes samples older
+-- than two days and activity older than 25 hours. Corrects ids of transactions that another cluster has given, from
+-- which the database was restored.
+-- For holdfast_worker and holdfast_operator. Locks: activity of these five minutes, in the order of its key; the row of
 -- queues.event_order; old samples and activity, skipping those that other transactions hold.
 create or replace function queues.take_sample(count_tasks boolean default true)
 returns boolean
@@ -328,18 +255,16 @@ begin
     per_lane as (
       select l.queue, l.type, c.due, c.waiting, c.running from counted c left join queues.lane l using (lane_id)),
     kept as (
-      insert into queues.activity as a (at, period, queue, type, due, running)
-      select date_bin(make_interval(mins => p.period), _now, '2000-01-01 00:00:00+00'), p.period, k.queue, k.type,
-        k.due, k.running
+      insert into queues.activity as a (at, queue, type, due, running)
+      select date_bin('5 minutes', _now, '2000-01-01 00:00:00+00'), k.queue, k.type, k.due, k.running
       from (
         select c.queue, case grouping(c.type) when 0 then c.type else '' end as type, sum(c.due) as due,
           sum(c.running) as running
         from per_lane c where c.queue is not null
         group by grouping sets ((c.queue, c.type), (c.queue)) having grouping(c.type) = 1 or c.type <> '') k
-      cross join (values (1), (15)) p(period)
       where k.due > 0 or k.running > 0
-      order by p.period, k.queue, k.type
-      on conflict (period, queue, type, at) do update set due = excluded.due, running = excluded.running)
+      order by k.queue, k.type
+      on conflict (queue, type, at) do update set due = excluded.due, running = excluded.running)
     select coalesce(sum(c.due), 0), coalesce(sum(c.waiting - c.due), 0), coalesce(sum(c.running), 0)
     into _due, _scheduled, _running from counted c;
     -- Only the newest tasks: there is no index by the time of a claim, because every claim would have to maintain it.
@@ -376,11 +301,9 @@ begin
     select o.taken_at from queues.sample o where o.taken_at < _now - interval '2 days'
     order by o.taken_at limit 100 for update skip locked);
   delete from queues.activity a
-  where (a.period, a.queue, a.type, a.at) in (
-    select o.period, o.queue, o.type, o.at from queues.activity o
-    where o.period = 1 and o.at < _now - interval '2 hours'
-      or o.period in (15, 180) and o.at < _now - interval '2 days'
-    limit 10000 for update skip locked);
+  where (a.queue, a.type, a.at) in (
+    select o.queue, o.type, o.at from queues.activity o where o.at < _now - interval '25 hours'
+    order by o.at limit 10000 for update skip locked);
   return true;
 end
 $$;

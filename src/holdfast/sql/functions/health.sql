@@ -208,10 +208,10 @@ begin
       select count(*) as total, count(*) filter (where r.status in ('failed', 'dead_letter')) as failed
       from recent r where r.type = f.type) sample
     cross join lateral (
-      select coalesce(sum(a.succeeded + a.failed + a.dead_letter + a.cancelled), 0)::bigint as total,
-        coalesce(sum(a.failed + a.dead_letter), 0)::bigint as failed
+      select coalesce(sum(a.succeeded + a.failed + a.cancelled), 0)::bigint as total,
+        coalesce(sum(a.failed), 0)::bigint as failed
       from unnest(f.queues) q(queue)
-      join queues.activity a on a.period = 1 and a.queue = q.queue and a.type = f.type
+      join queues.activity a on a.queue = q.queue and a.type = f.type
         and a.at > now - interval '10 minutes') reported)
   select 'failing_type', case
       when r.known and r.failed >= 5 and r.failed * 2 >= r.total then 'red'

@@ -259,32 +259,27 @@ comment on table queues.sample is
 comment on column queues.sample.counting is
   'How long it took to count the tasks, or null if they were not counted. The next count waits fifty times as long.';
 
--- What workers report about the attempts that they ran, for charts and rankings: per minute, quarter of an hour and
--- three hours, for each type of a queue, for each queue (type ''), and for everything (queue and type ''). Nothing is
--- counted when a task ends, so that charts add no cost to tasks.
+-- What workers ran in five minutes, for each type of a queue, for each queue (type ''), and for everything (queue and
+-- type ''). Nothing is counted when a task ends, so that charts add no cost to tasks.
 create table queues.activity (
   at timestamptz not null,
-  period integer not null constraint known_period check (period in (1, 15, 180)),
   queue text collate "C" not null,
   type text collate "C" not null,
   succeeded bigint not null default 0,
   failed bigint not null default 0,
-  dead_letter bigint not null default 0,
   cancelled bigint not null default 0,
   retrying bigint not null default 0,
   run_seconds double precision not null default 0,
-  run_counts bigint[] not null default '{}',
-  delay_counts bigint[] not null default '{}',
+  delay_seconds double precision not null default 0,
   due bigint,
   running bigint,
-  constraint activity_pkey primary key (period, queue, type, at)
+  constraint activity_pkey primary key (queue, type, at)
 ) with (fillfactor = 70);
-create index activity_in_time on queues.activity (period, at);
+create index activity_in_time on queues.activity (at);
 comment on table queues.activity is
-  'How many attempts ended how, per minute, quarter of an hour and three hours, for each type, each queue, and all.';
-comment on column queues.activity.period is 'In minutes.';
-comment on column queues.activity.run_counts is 'Attempts by how long they ran: see activity_limits.';
-comment on column queues.activity.delay_counts is 'Attempts by how long they waited from due to start.';
+  'How many attempts ended how in five minutes, for each type of a queue, each queue, and all. Kept for 25 hours.';
+comment on column queues.activity.run_seconds is 'How long these attempts ran, added up.';
+comment on column queues.activity.delay_seconds is 'How long they had waited from due to start, added up.';
 comment on column queues.activity.due is 'Waiting tasks that were due at the last sample of this time.';
 
 -- The result of one health check: a code for what it found, names and numbers, and the latest error.
