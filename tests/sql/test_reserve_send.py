@@ -121,7 +121,7 @@ def test_a_country_gets_no_more_than_the_cap(tx: Connection, clock: Clock) -> No
     ],
 )
 def test_the_country_of_a_number_is_its_calling_code(tx: Connection, number: str, code: str) -> None:
-    assert value(tx, "select comms.calling_code(%s)", [number]) == code
+    assert value(tx, "select comms.cap_subject('country', %s)", [number]) == code
 
 
 def test_all_messages_together_have_a_cap(tx: Connection, clock: Clock) -> None:

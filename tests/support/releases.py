@@ -36,6 +36,7 @@ def version_1(root: Path) -> Sources:
     of |= {
         "choose_units": _ALL_IN_CORE,
         "protect_facts": "",
+        "revokes": of["single_login_grants"],
         "record": of["register_processes"] + of["record"],
     }
     text = "".join(f"-- section: {name}\n{text}" for name, text in of.items())

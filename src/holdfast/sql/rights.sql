@@ -95,11 +95,12 @@ begin
 end
 $$;
 
--- section: single_login_grants
--- Instead of grants: revokes everything from everybody but the single login that owns it, including PUBLIC and
--- those to whom its default privileges give rights on all that it creates.
+-- section: revokes
+-- Revokes what an older release granted to PUBLIC and the roles, if there is anything: a revoke writes to the catalog.
+-- A single login takes everything from everybody else, also what its default privileges give them on all it creates.
 do $$
 declare
+  _single constant boolean := pg_catalog.current_setting('holdfast.owner') <> 'holdfast_owner';
   _granted record;
 begin
   for _granted in
@@ -132,7 +133,10 @@ begin
       where n.nspname = any (pg_catalog.current_setting('holdfast.schemas')::text[])
         and t.typcategory <> 'A' and t.typtype <> 'm' and coalesce(c.relkind, 'c') = 'c'
     ) held
-    where held.grantee <> held.owner
+    where held.grantee <> held.owner and (_single or held.grantee = 0 or held.grantee in (
+      select r.oid from pg_catalog.pg_roles r
+      where r.rolname in ('holdfast_client', 'holdfast_process', 'holdfast_worker', 'holdfast_dispatcher',
+        'holdfast_operator', 'holdfast_reader', 'holdfast_caller')))
   loop
     execute pg_catalog.format('revoke all on %s %s from %s cascade', _granted.kind, _granted.name, _granted.grantee);
   end loop;
@@ -141,39 +145,6 @@ $$;
 
 -- section: grants
 -- All rights of the roles. No role has a right on a table; only the owner may use what is not granted here.
-
--- First revokes what an older release granted, if there is anything: a revoke writes to the catalog.
-do $$
-declare
-  _granted record;
-begin
-  for _granted in
-    select distinct held.kind, held.name,
-      case held.grantee when 0 then 'public' else held.grantee::pg_catalog.regrole::text end as grantee
-    from (
-      select 'schema' as kind, n.oid::pg_catalog.regnamespace::text as name, n.nspowner as owner, a.grantee
-      from pg_catalog.pg_namespace n cross join lateral pg_catalog.aclexplode(n.nspacl) a
-      where n.nspname = any (pg_catalog.current_setting('holdfast.schemas')::text[])
-      union all
-      select case c.relkind when 'S' then 'sequence' else 'table' end, c.oid::pg_catalog.regclass::text, c.relowner,
-        a.grantee
-      from pg_catalog.pg_class c cross join lateral pg_catalog.aclexplode(c.relacl) a
-      where c.relnamespace = any (pg_catalog.current_setting('holdfast.schemas')::pg_catalog.regnamespace[])
-      union all
-      select 'routine', p.oid::pg_catalog.regprocedure::text, p.proowner, a.grantee
-      from pg_catalog.pg_proc p cross join lateral pg_catalog.aclexplode(p.proacl) a
-      where p.pronamespace = any (pg_catalog.current_setting('holdfast.schemas')::pg_catalog.regnamespace[])
-    ) held
-    where held.grantee = 0 or held.grantee in (
-      select r.oid from pg_catalog.pg_roles r
-      where r.rolname in ('holdfast_client', 'holdfast_process', 'holdfast_worker', 'holdfast_dispatcher',
-        'holdfast_operator', 'holdfast_reader', 'holdfast_caller'))
-      and not (held.kind = 'routine' and held.owner = held.grantee)
-  loop
-    execute pg_catalog.format('revoke all on %s %s from %s', _granted.kind, _granted.name, _granted.grantee);
-  end loop;
-end
-$$;
 
 -- The function that calls those of processes belongs to a role without rights. This role needs the right to create in
 -- the schema only for this moment. It may not use the schema, so that no code that runs as this role can change the

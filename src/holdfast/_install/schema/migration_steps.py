@@ -81,8 +81,8 @@ class MigrationSteps:
             yield Step([piece], here, f"applying {piece.name}")
         yield Step(self._dropping_stale, announced="replacing functions and views")
         yield from self._replacing
-        single = [self.sources.section("rights.sql", "single_login_grants")]
-        yield Step(single if self.single_login else self.sources.core.of("grants"))
+        yield Step([self.sources.section("rights.sql", "revokes")])
+        yield Step([] if self.single_login else self.sources.core.of("grants"))
         for part in self._units:
             grants = [] if self.single_login else part.of("grants")
             yield Step(grants, _among(part.name, "parts"))

@@ -270,7 +270,6 @@ $$;
 -- constraints that may be deferred, and with foreign keys that may be, on types of somebody's own, whose casts the
 -- check calls. PostgreSQL 18 runs deferred triggers with the rights of the owner, but the engine would see the caller's
 -- login. The mark differs if an item was replaced.
--- Internal.
 create or replace function internal.session_items()
 returns table (kind text, name text, mark text)
 language sql volatile
@@ -315,7 +314,6 @@ $$;
 -- Returns the call of a function of a process that this transaction is in, or null. internal.call_checked writes the
 -- row before such a call and deletes it afterwards, and no role has a right on the table, so the function can neither
 -- remove nor forge it. A transaction without an id has written nothing, so it is in none: this also holds on a standby.
--- Internal. Locks: nothing.
 create or replace function internal.current_call()
 returns internal.call
 language plpgsql stable
@@ -337,7 +335,6 @@ $$;
 -- Returns the settings by which a called function could change what the session of its caller does later: time limits,
 -- whether it may write, how it reads and writes values, and what the engine asks. All settings would take a
 -- millisecond.
--- Internal.
 create or replace function internal.session_settings()
 returns text[]
 language sql stable
@@ -390,7 +387,6 @@ $$;
 -- name, not executable by PUBLIC, and granted to holdfast_caller, as which it is called. The expression names all
 -- arguments of a kickoff, so that no other function of that name can take its place. In a database of a single login,
 -- that login calls the function, so the function and its schema have to be its own.
--- Internal.
 create or replace function queues.find_process_function(
   name text, use text, out owner oid, out expression text, out version text)
 language sql stable

@@ -60,9 +60,6 @@ create or replace function queues.hold_back(
 returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
 as $$
 #variable_conflict use_column
 declare

@@ -68,6 +68,20 @@ begin
 end
 $$;
 
+-- Refuses a number that is missing or out of range.
+create or replace function queues.check_number(name text, value bigint, least_allowed bigint, most_allowed bigint)
+returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if value is null or value not between least_allowed and most_allowed then
+    raise exception using errcode = 'QF400',
+      message = format('%s must be between %s and %s', name, least_allowed, most_allowed);
+  end if;
+end
+$$;
+
 -- Refuses an invalid type or queue name: empty, too long, with white space or with an empty segment.
 create or replace function queues.check_name(field text, name text, place text default '')
 returns void

@@ -631,7 +631,6 @@ $$;
 
 -- Finds the first of these lanes with a due task behind its cursor: its place in the list, that task, and whether no
 -- other lane of its priority has one. Nulls if no lane has one.
--- Internal: called by lock_ready and pick_in_turn. Locks: none.
 create or replace function queues.first_lane(
   lanes bigint[], priorities integer[], from_run_at timestamptz[], from_task_id uuid[], due timestamptz,
   out n integer, out run_at timestamptz, out task_id uuid, out alone boolean)

@@ -184,7 +184,6 @@ $$;
 
 -- Checks the elements of a batch and fills in their defaults. Errors name the position of the element if the batch,
 -- whose size is given, has more than one. "alike" says that the first element represents the lane of all.
--- Internal: called by insert_tasks and insert_payloads. Locks: none.
 create or replace function queues.read_tasks(
   tasks jsonb, size integer, for_process boolean, now timestamptz, max_bytes bigint,
   out requests queues.new_task[], out payloads jsonb[], out keyed boolean, out alike boolean)

@@ -49,7 +49,12 @@ begin
     select h.* from queues.explain_hold(_task.status, _task.worker_id, _task.lease_until, _task.attempt,
       _task.max_attempts, _now) h;
   end if;
-  return query select s.* from queues.explain_steps(_task.task_id, _now) s;
+  return query
+  -- The steps whose last try failed and that have not come to an end.
+  select case when f.retry_at > _now then 'step_retried' else 'step_due' end as code,
+    jsonb_build_object('step', f.step, 'tried', f.step_try, 'tries', f.step_tries, 'retry_at', f.retry_at),
+    left(split_part(f.message, e'\n', 1), 500)
+  from queues.failing_steps(_task.task_id) f order by f.retry_at, f.step limit 3;
   if _task.claimed_at is null then
     return query
     select w.* from queues.explain_wait(_task.task_id, _task.queue, _task.type, _task.run_at, _task.attempt,
@@ -72,7 +77,6 @@ end
 $$;
 
 -- Explains which worker holds a task, and whether that worker still sends heartbeats.
--- Internal: called by explain.
 create or replace function queues.explain_hold(
   status text, worker_id text, lease_until timestamptz, attempt integer, max_attempts integer, now timestamptz)
 returns table (code text, facts jsonb, error text)
@@ -105,21 +109,7 @@ begin
 end
 $$;
 
--- Explains which steps of a task fail: those whose last try failed and that have not come to an end, at most three.
--- Internal: called by explain.
-create or replace function queues.explain_steps(task_id uuid, now timestamptz)
-returns table (code text, facts jsonb, error text)
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select case when f.retry_at > now then 'step_retried' else 'step_due' end as code,
-    jsonb_build_object('step', f.step, 'tried', f.step_try, 'tries', f.step_tries, 'retry_at', f.retry_at),
-    left(split_part(f.message, e'\n', 1), 500)
-  from queues.failing_steps(explain_steps.task_id) f order by f.retry_at, f.step limit 3
-$$;
-
 -- Explains why a waiting task waits: its time, its queue, its workers, or the tasks before it.
--- Internal: called by explain.
 create or replace function queues.explain_wait(
   task_id uuid, queue text, type text, run_at timestamptz, attempt integer, max_attempts integer, last_error text,
   now timestamptz)
@@ -192,9 +182,8 @@ end
 $$;
 
 -- Explains what a suspended run, or a task that comes after others, waits for: three waits, and how many more there
--- are. Nothing if it waits only for its time, or for the next try of a step, which explain_steps explains. Of the
+-- are. Nothing if it waits only for its time, or for the next try of a step, which explain tells. Of the
 -- children of a step, it counts the first 2,000.
--- Internal: called by explain_wait.
 create or replace function queues.explain_waits(task_id uuid)
 returns table (code text, facts jsonb, error text)
 language sql stable
@@ -238,7 +227,6 @@ as $$
 $$;
 
 -- Explains which limit, or open transaction that holds it, delays a waiting task.
--- Internal: called by explain_wait.
 create or replace function queues.explain_limit(task_id uuid, now timestamptz)
 returns table (code text, facts jsonb, error text)
 language sql stable
@@ -266,7 +254,6 @@ as $$
 $$;
 
 -- Explains which open transaction has locked a waiting task, so that claims skip it.
--- Internal: called by explain_wait.
 create or replace function queues.explain_lock(task_id uuid, now timestamptz)
 returns table (code text, facts jsonb, error text)
 language sql stable
@@ -283,7 +270,6 @@ as $$
 $$;
 
 -- Explains what slows claims down if a task has been due for a minute and dead rows cannot be removed.
--- Internal: called by explain_wait.
 create or replace function queues.explain_slowness(run_at timestamptz, now timestamptz)
 returns table (code text, facts jsonb, error text)
 language sql stable
@@ -305,7 +291,6 @@ create or replace function queues.held_back(queues text[], now timestamptz)
 returns table (queue text, code text, facts jsonb, lanes integer, oldest_due timestamptz)
 language sql stable
 set search_path = pg_catalog, pg_temp
-set jit = off
 as $$
   with due as materialized (
     select l.lane_id, l.queue, l.type, l.namespace, l.concurrency_key, first.run_at

@@ -291,7 +291,6 @@ $$;
 
 -- Returns the verdict for each element of a finish of which not all were accepted. The verdicts are accepted,
 -- already_done, cancelled, lost and busy. Looks for the rows that an accepted call with the same token leaves.
--- Internal.
 create or replace function queues.verdicts(worker_id text, results jsonb, accepted integer[])
 returns table (task_id uuid, verdict text)
 language plpgsql stable rows 100
@@ -342,7 +341,6 @@ $$;
 -- Sends nothing to absent receivers. The worker is one that looks for due tasks by itself, if any. Every finish calls
 -- it, so all checks are one statement, and each is one lookup in an index that is mostly empty. Those who are not
 -- notified look again by themselves. Returns whether anybody may wait for any task.
--- Internal.
 create or replace function queues.notify_waiters(task_ids uuid[], worker_id text default null)
 returns boolean
 language plpgsql volatile

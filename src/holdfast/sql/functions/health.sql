@@ -48,7 +48,6 @@ end
 $$;
 
 -- Checks tasks that wait too long, and why no worker takes them, with one index lookup per lane.
--- Internal: called by health.
 create or replace function queues.health_of_queues(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -128,7 +127,6 @@ as $$ select case when value >= red then 'red' when value >= amber then 'amber' 
 
 -- Checks how long the newest tasks waited, the failure rate of each type, and runs whose mailbox is nearly full. Reads
 -- a thousand rows of each kind, 200 tasks and ten minutes of reports per failing type, and the signals of 20 runs.
--- Internal: called by health.
 create or replace function queues.health_of_tasks(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -254,7 +252,6 @@ $$;
 
 -- Checks for runs with a step that fails for long: for the third time, for more than ten minutes, or with its next try
 -- only after that. Reads the newest 1,000 of the failed tries that may be of such a step.
--- Internal: called by health.
 create or replace function queues.health_of_steps(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -303,7 +300,6 @@ $$;
 -- Names the tasks that are a burden: runs of which workers say in heartbeats that the server cannot read or record
 -- them, or that they write too much, and child processes that wrote to their worker what is no message. Reads up to 20
 -- runs of each worker, and the newest 1,000 errors.
--- Internal: called by health.
 create or replace function queues.health_of_runs(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -352,7 +348,6 @@ $$;
 
 -- Checks silent and lost workers, the leader, whether ended leases are swept and chores are done, and types that no
 -- live worker handles.
--- Internal: called by health.
 create or replace function queues.health_of_workers(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -430,7 +425,6 @@ $$;
 
 -- Checks schedules that are late, invalid, paused or orphaned, or that do not fire because they are not on the first
 -- shard.
--- Internal: called by health.
 create or replace function queues.health_of_schedules(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -482,7 +476,6 @@ $$;
 
 -- Checks whether retention keeps up: whether tasks are left that it should have deleted an hour ago. Examines at most
 -- 5,000 tasks of each status, from where retention has come.
--- Internal: called by health.
 create or replace function queues.health_of_retention(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -521,7 +514,6 @@ end
 $$;
 
 -- Checks that the roles include each other, without which a login lacks rights that it was meant to have.
--- Internal: called by health.
 create or replace function queues.health_of_roles()
 returns setof queues.health_line
 language sql stable
@@ -539,7 +531,6 @@ as $$
 $$;
 
 -- Checks the server: its clock, old snapshots, dead rows, the notification queue, transaction ids, size and growth.
--- Internal: called by health.
 create or replace function queues.health_of_server(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -613,7 +604,6 @@ $$;
 -- Returns what keeps dead rows from being removed: sessions, prepared transactions and replication slots. The oldest
 -- comes first. Without pg_read_all_stats, the owner cannot see what a session does and since when; the age then comes
 -- from the samples.
--- Internal.
 create or replace function queues.oldest_snapshots(now timestamptz)
 returns table (kind text, name text, pid integer, login text, seconds double precision, state text)
 language sql stable
@@ -641,7 +631,6 @@ as $$
 $$;
 
 -- Returns the minimum age in seconds of a transaction, from the number of later ones and the samples.
--- Internal.
 create or replace function queues.snapshot_age(transactions bigint, now timestamptz)
 returns double precision
 language sql stable

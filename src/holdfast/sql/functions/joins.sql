@@ -175,7 +175,6 @@ $$;
 
 -- Leaves a chore for each run whose join points to one of these tasks, which end with this transaction: it is looked at
 -- after the commit, if the worker that ended the tasks does not (wake_joined).
--- Internal.
 create or replace function queues.mark_joins(task_ids uuid[])
 returns void
 language sql volatile
@@ -232,9 +231,8 @@ declare
   _chores bigint[];
   _seen bigint[] := '{}';
 begin
-  if max_chores is null or max_chores not between 1 and 10000 then
-    raise exception using errcode = 'QF400', message = 'max_chores must be between 1 and 10000';
-  elsif do_chores.kind = 'join' then
+  perform queues.check_number('max_chores', max_chores, 1, 10000);
+  if do_chores.kind = 'join' then
     return queues.look_at_joins(max_chores, _now);
   elsif do_chores.kind = 'waiter' then
     delete from queues.waiter w
@@ -417,8 +415,15 @@ begin
         coalesce(_wait.number, 1)) o where o.task_id is not null;
     end if;
     if _wait.policy = 'succeeded' then
-      select p.task_id, p.reason into _culprit
-      from queues.failed_predecessor(_wait.task_id, coalesce(_wait.number, 1), _open.number) p;
+      -- The first of those before it, up to the open one, that has not succeeded.
+      select c.child_id as task_id,
+        format('after: %s %s', c.child_id, coalesce('ended ' || o.status, 'was deleted')) as reason
+      into _culprit
+      from queues.child c
+      left join lateral (select o.status from queues.outcome o where o.task_id = c.child_id offset 0) o on true
+      where c.parent_id = _wait.task_id and c.generation = 1 and c.step = '' and c.number >= coalesce(_wait.number, 1)
+        and (_open.number is null or c.number < _open.number) and o.status is distinct from 'succeeded'
+      order by c.number limit 1;
       if _culprit.task_id is not null then
         insert into queues.chore (kind, added_at, task_id, cause, cause_id, reason)
         select 'c', advance_joins.now, _wait.task_id, 'd', _culprit.task_id, _culprit.reason
@@ -449,7 +454,6 @@ $$;
 
 -- Returns the first child of a step, from a place on, that has not ended, and its place. A child has also ended if it
 -- was deleted, or if retention has removed it. Without a step: the first task before it.
--- Internal.
 create or replace function queues.first_open_child(
   parent_id uuid, step text, from_number integer, out number integer, out task_id uuid)
 language sql stable
@@ -468,7 +472,6 @@ as $$
 $$;
 
 -- Returns whether a task exists, has not ended and is not deleted.
--- Internal.
 create or replace function queues.is_open(task_id uuid)
 returns boolean
 language sql stable
@@ -477,22 +480,6 @@ as $$
   select (select true from queues.outcome o where o.task_id = is_open.task_id limit 1) is null
     and (select true from queues.deletion d where d.task_id = is_open.task_id limit 1) is null
     and (select true from queues.task t where t.task_id = is_open.task_id limit 1) is true
-$$;
-
--- Returns why a task that needs the success of those before it cannot run: the first of them, between two places, that
--- has ended otherwise, as the task that ended and in words. Null if all of them succeeded.
--- Internal: called by advance_joins.
-create or replace function queues.failed_predecessor(
-  dependant uuid, from_number integer, before_number integer, out task_id uuid, out reason text)
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select c.child_id, format('after: %s %s', c.child_id, coalesce('ended ' || o.status, 'was deleted'))
-  from queues.child c
-  left join lateral (select o.status from queues.outcome o where o.task_id = c.child_id offset 0) o on true
-  where c.parent_id = failed_predecessor.dependant and c.generation = 1 and c.step = '' and c.number >= from_number
-    and (before_number is null or c.number < before_number) and o.status is distinct from 'succeeded'
-  order by c.number limit 1
 $$;
 
 -- Makes suspended runs due now and returns those that it moved. Skips rows that another transaction holds. A run that
@@ -632,7 +619,6 @@ end
 $$;
 
 -- Returns which of these children have not succeeded, as read_children does: {"open", "others"}.
--- Internal: called by read_children. Locks: none.
 create or replace function queues.children_without_success(children uuid[])
 returns jsonb
 language sql stable
@@ -652,7 +638,6 @@ $$;
 
 -- Returns the results of those of these children that succeeded, in the order of the children. Ids of a batch are in
 -- that order already; those of tasks that were there before, found by their keys, may not be.
--- Internal: called by read_children. Locks: none.
 create or replace function queues.results_in_order(children uuid[], succeeded uuid[])
 returns jsonb
 language plpgsql stable

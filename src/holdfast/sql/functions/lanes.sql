@@ -39,9 +39,8 @@ declare
   _removed integer;
   _marked integer;
 begin
-  if max_lanes is null or max_lanes not between 1 and 10000 then
-    raise exception using errcode = 'QF400', message = 'max_lanes must be between 1 and 10000';
-  elsif current_setting('transaction_isolation') <> 'read committed' then
+  perform queues.check_number('max_lanes', max_lanes, 1, 10000);
+  if current_setting('transaction_isolation') <> 'read committed' then
     raise exception using errcode = 'QF412', message = 'lanes can be tidied only under read committed';
   end if;
 
@@ -103,7 +102,6 @@ end
 $$;
 
 -- Returns the ids of open transactions that may have read queues.lane, or a route to a lane, to add a task.
--- Internal: called by tidy_lanes.
 create or replace function queues.users_of_lanes()
 returns bigint[]
 language sql volatile
@@ -124,7 +122,6 @@ $$;
 
 -- Returns whether a namespace uses more lanes than allowed. The lanes of single concurrency keys do not count: claims
 -- do not read them, and there are at most as many as keys with running tasks.
--- Internal.
 create or replace function queues.hoards_lanes(namespace text)
 returns boolean
 language plpgsql stable
@@ -152,7 +149,6 @@ $$;
 -- Returns the lanes of these queues and types that claims read, each once, including those of paused queues. Among the
 -- types, the empty one stands for lanes that types share. No pinned path, so that PostgreSQL can inline it: each half
 -- is an index range.
--- Internal.
 create or replace function queues.lanes_of(queues text[], types text[])
 returns setof queues.lane
 language sql stable
@@ -165,7 +161,6 @@ $$;
 
 -- Returns the lane of one concurrency key, in which tasks wait until another one of the key ends, creating it if
 -- needed. With an empty key, or none, that of the type, for tasks with keys or without.
--- Internal.
 create or replace function queues.own_lane(
   queue text, type text, priority integer, concurrency_key text, namespace text)
 returns bigint
@@ -200,7 +195,6 @@ $$;
 
 -- Returns the types with one of these prefixes that have a lane, with one index lookup for each, and the empty type,
 -- which stands for lanes that types share.
--- Internal.
 create or replace function queues.types_in_use(type_prefixes text[])
 returns text[]
 language plpgsql stable
@@ -229,7 +223,6 @@ $$;
 -- Returns the lane that a task with this queue, type, priority and concurrency key is enqueued to, creating it if
 -- needed. Beyond 32 types of a queue and priority, the others share a lane. If bounded, respects the limit on lanes of
 -- a namespace.
--- Internal.
 create or replace function queues.lane_for(
   queue text, type text, priority integer, concurrency_key text, namespace text, bounded boolean default false)
 returns bigint
@@ -262,7 +255,6 @@ $$;
 -- locked, because shared locks are expensive: tidy_lanes knows from transaction ids which transactions may have read a
 -- lane, so the id must be assigned first. An old snapshot may show a lane that was removed: there the row is locked,
 -- which then fails.
--- Internal.
 create or replace function queues.find_lane(
   queue text, type text, priority integer, concurrency_key text, namespace text default null)
 returns bigint
@@ -329,8 +321,6 @@ create or replace function queues.add_route(type text)
 returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare

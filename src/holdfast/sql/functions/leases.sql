@@ -140,9 +140,7 @@ declare
   _first timestamptz;
   _expired uuid[] := '{}';
 begin
-  if max_tasks is null or max_tasks not between 1 and 10000 then
-    raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 10000';
-  end if;
+  perform queues.check_number('max_tasks', max_tasks, 1, 10000);
 
   _page := case when _page < _pages then _page else 0 end;
   _from := format('(%s,0)', _page)::tid;
@@ -190,7 +188,6 @@ $$;
 
 -- Returns since when workers reach this database. Workers sweep every second, so after a longer gap it was away, or
 -- there was no worker: those that live need a moment to come back, and are not late before.
--- Internal: called by sweep and recover_workers. Locks: none.
 create or replace function queues.reachable_since(now timestamptz)
 returns timestamptz
 language sql stable
@@ -297,7 +294,6 @@ $$;
 
 -- Returns how many attempts a failed one leaves used. Attempts count only while a run makes no progress: if a step was
 -- recorded under this claim, or comes with its report, the count restarts with this attempt.
--- Internal.
 create or replace function queues.attempts_used(
   task_id uuid, token bigint, attempt integer, generation integer, steps jsonb default null)
 returns integer
@@ -440,9 +436,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
-  if max_tasks is null or max_tasks not between 1 and 1000 then
-    raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 1000';
-  end if;
+  perform queues.check_number('max_tasks', max_tasks, 1, 1000);
   return query
   select l.task_id, l.claimed_at, l.started_at from queues.lease l
   where l.worker_id = held_by.worker_id
@@ -473,9 +467,7 @@ declare
   _held uuid[];
   _swept record;
 begin
-  if max_tasks is null or max_tasks not between 1 and 10000 then
-    raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 10000';
-  end if;
+  perform queues.check_number('max_tasks', max_tasks, 1, 10000);
   for _worker in
     select w.* from queues.worker w
     where w.last_heartbeat < _now - w.timeout and _since < _now - 2 * w.heartbeat order by w.last_heartbeat limit 20
@@ -512,7 +504,6 @@ $$;
 
 -- Returns how many leases of a worker a sweep has recovered since a time. Reads the newest 10,000 errors, because an
 -- index would cost every error.
--- Internal: called by recover_workers. Locks: none.
 create or replace function queues.count_swept(
   worker_id text, since timestamptz, out recovered integer, out dead integer)
 language sql stable

@@ -73,7 +73,6 @@ $$;
 
 -- Returns the row of queues.limit_lock for a queue, a type or a concurrency key. If two share a row, claims under one
 -- may wait for the other.
--- Internal.
 create or replace function queues.limit_lock_of(subject text, name text)
 returns integer
 language sql immutable
@@ -180,9 +179,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
-  if max_keys is null or max_keys not between 1 and 1000 then
-    raise exception using errcode = 'QF400', message = 'max_keys must be between 1 and 1000';
-  end if;
+  perform queues.check_number('max_keys', max_keys, 1, 1000);
   return query
   select l.queue, l.namespace, l.concurrency_key, w.waiting,
     (select count(*) from queues.lease e join queues.task t on t.task_id = e.task_id
@@ -207,7 +204,6 @@ $$;
 
 -- Returns a concurrency key together with its namespace; null without a key. The length keeps two pairs that read
 -- alike apart. No pinned path, so that PostgreSQL can inline it.
--- Internal.
 create or replace function queues.qualified_key(namespace text, concurrency_key text)
 returns text
 language sql immutable
@@ -516,7 +512,6 @@ end
 $$;
 
 -- Returns the rows of queues.limit_lock that other open transactions hold, and for how long, if known.
--- Internal.
 create or replace function queues.held_limit_locks(now timestamptz)
 returns table (lock integer, pid integer, login text, seconds double precision)
 language sql stable
@@ -536,7 +531,6 @@ $$;
 -- Returns the limits that apply to tasks of this queue and type, and to a concurrency key if one is given: how many
 -- may run, how many run, when a rate allows the next one (null if now), and the row of queues.limit_lock. A key counts
 -- per type and lets one task run at a time, unless a limit of its queue or type sets another number or scope.
--- Internal.
 create or replace function queues.limits_of(
   queue text, type text, namespace text, concurrency_key text, now timestamptz)
 returns table (

@@ -68,7 +68,6 @@ end
 $$;
 
 -- Returns the parts of a search as matches needs them, or null if there are none. Refuses a path that is not valid.
--- Internal: called by find_tasks and count_tasks.
 create or replace function queues.check_search(
   words text, error_group text, payload_path text, search_errors boolean)
 returns queues.wanted_text
@@ -146,9 +145,8 @@ declare
   _size integer;
   _end uuid;
 begin
-  if max_tasks is null or max_tasks not between 1 and 10000 then
-    raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 10000';
-  elsif max_examined is null or max_examined < 1 then
+  perform queues.check_number('max_tasks', max_tasks, 1, 10000);
+  if max_examined is null or max_examined < 1 then
     raise exception using errcode = 'QF400', message = 'max_examined must be at least 1';
   elsif status not in ('scheduled', 'suspended', 'pending', 'retrying', 'claimed', 'running', 'succeeded', 'failed',
       'dead_letter', 'cancelled') then
@@ -269,7 +267,6 @@ $$;
 
 -- Returns the tasks whose id or idempotency key is exactly this text, of at most 10,000 types that have keys, or whose
 -- id ends with it: with eight digits or more, among the newest 200,000.
--- Internal: called by find_tasks.
 create or replace function queues.tasks_named(words text)
 returns uuid[]
 language sql stable

@@ -76,9 +76,7 @@ declare
   _ended uuid[];
 begin
   perform queues.check_retention(status);
-  if max_tasks is null or max_tasks not between 1 and 10000 then
-    raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 10000';
-  end if;
+  perform queues.check_number('max_tasks', max_tasks, 1, 10000);
   if status = 'history' then
     examined := queues.prune_history(max_tasks, dry_run, _now);
     pruned := examined;
@@ -153,7 +151,6 @@ $$;
 
 -- Deletes old records of queues, lost workers and worker environments, and returns how many. Old means older than the
 -- policy for history keeps. Also deletes rows of queues.reusable that no task uses.
--- Internal: called by prune.
 create or replace function queues.prune_history(max_rows integer, dry_run boolean, now timestamptz)
 returns integer
 language plpgsql volatile
@@ -421,7 +418,6 @@ end
 $$;
 
 -- Returns those of the tasks that are not soft-deleted. The ids are in order, so that one lookup usually suffices.
--- Internal: called by find_old_tasks and prune.
 create or replace function queues.without_deleted(task_ids uuid[])
 returns uuid[]
 language plpgsql stable

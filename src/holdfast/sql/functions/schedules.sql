@@ -68,13 +68,18 @@ $$;
 -- Locks: the schedule.
 create or replace function queues.add_schedule_for_process(schedule jsonb)
 returns text
-language plpgsql volatile security definer
+language sql volatile security definer
 set search_path = pg_catalog, pg_temp
-as $$
-begin
-  return queues.insert_schedule(schedule, for_process => true);
-end
-$$;
+as $$ select queues.insert_schedule(schedule, for_process => true) $$;
+
+-- Adds a schedule for holdfast_client: only executors that act with the rights of the worker. As in enqueue_for_client,
+-- the right to execute it is the authority.
+-- Locks: the schedule.
+create or replace function queues.add_schedule_for_client(schedule jsonb)
+returns text
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$ select queues.insert_schedule(schedule, for_process => false) $$;
 
 -- Adds one schedule, or raises an error.
 -- Internal: called by add_schedule_for_client and add_schedule_for_process. Locks: the schedule.
@@ -184,7 +189,6 @@ end
 $$;
 
 -- Returns the task of one nominal time, as an element of enqueue_many. Its metadata contains the schedule and the time.
--- Internal.
 create or replace function queues.scheduled_task(task jsonb, schedule text, nominal_at timestamptz, run_at timestamptz)
 returns jsonb
 language sql stable
@@ -292,19 +296,6 @@ begin
       hint = 'Remove those that are not needed, also paused and orphaned ones (holdfast schedules remove NAME), let '
         'one schedule enqueue several tasks, or raise max_schedules in queues.setting.';
   end if;
-end
-$$;
-
--- Adds a schedule for holdfast_client: only executors that act with the rights of the worker. As in enqueue_for_client,
--- the right to execute it is the authority.
--- Locks: the schedule.
-create or replace function queues.add_schedule_for_client(schedule jsonb)
-returns text
-language plpgsql volatile security definer
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  return queues.insert_schedule(schedule, for_process => false);
 end
 $$;
 
@@ -447,7 +438,6 @@ $$;
 -- Returns whether a schedule can have this time. With every, a multiple of the interval from its anchor; with cron, a
 -- whole minute, because the worker reads expressions and zones. A worker thus cannot fire a schedule more often than
 -- that.
--- Internal.
 create or replace function queues.is_schedule_time(schedule queues.schedule, at timestamptz)
 returns boolean
 language sql stable
@@ -459,7 +449,6 @@ as $$
 $$;
 
 -- Enqueues the tasks of nominal times with the rights, login and namespace of the schedule, and returns their ids.
--- Internal.
 create or replace function queues.enqueue_scheduled(schedule queues.schedule, nominal_times timestamptz[],
   now timestamptz)
 returns uuid[]
@@ -597,9 +586,7 @@ as $$
 declare
   _now constant timestamptz := queues.clock();
 begin
-  if max_schedules is null or max_schedules not between 1 and 10000 then
-    raise exception using errcode = 'QF400', message = 'max_schedules must be between 1 and 10000';
-  end if;
+  perform queues.check_number('max_schedules', max_schedules, 1, 10000);
   if not queues.is_first_shard() then
     return;
   end if;
@@ -633,12 +620,10 @@ $$;
 
 -- Returns the namespaces that have schedules which may fire. Reads one index entry per namespace, however many
 -- schedules it has.
--- Internal.
 create or replace function queues.namespaces_with_schedules()
 returns setof text
 language sql stable
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
 as $$
   with recursive owner(namespace) as (
     (select s.namespace from queues.schedule s where s.paused_at is null and s.orphaned_at is null
@@ -756,9 +741,7 @@ declare
   _before constant timestamptz := queues.clock() - interval '7 days';
   _removed integer;
 begin
-  if max_firings is null or max_firings not between 1 and 10000 then
-    raise exception using errcode = 'QF400', message = 'max_firings must be between 1 and 10000';
-  end if;
+  perform queues.check_number('max_firings', max_firings, 1, 10000);
   perform set_config('holdfast.retention', 'on', true);
   with old as materialized (
     select f.schedule, f.namespace, f.nominal_at from queues.schedule_firing f

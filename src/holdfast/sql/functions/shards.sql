@@ -105,7 +105,6 @@ end
 $$;
 
 -- Returns whether what exists once is in this database: true for the first shard, and for a database without shards.
--- Internal.
 create or replace function queues.is_first_shard()
 returns boolean
 language sql stable
@@ -152,7 +151,6 @@ comment on function queues.new_task_id() is
 
 -- Returns the id of the nth task of a batch: the id of the batch with its last 24 bits counting up. Only for calls of
 -- the release before that a migration held up: they go on as they began.
--- Internal.
 create or replace function queues.nth_task_id(first_id uuid, n bigint)
 returns uuid
 language sql immutable parallel safe

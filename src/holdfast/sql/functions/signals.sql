@@ -71,7 +71,6 @@ $$;
 -- the signal was written, so that a repeated one is not refused. Transactions that are open at the same time do not see
 -- each other's signals, and do not wait for each other: each of them can add as many as the limit. What a worker reads
 -- of them is bounded by read_steps.
--- Internal: called by signal.
 create or replace function queues.check_signals(task_id uuid)
 returns void
 language plpgsql stable

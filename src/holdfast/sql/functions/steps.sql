@@ -232,7 +232,6 @@ end
 $$;
 
 -- Refuses steps past the maximum number of a run.
--- Internal: called by record_steps.
 create or replace function queues.check_steps(runs jsonb)
 returns void
 language plpgsql stable
@@ -324,7 +323,6 @@ end
 $$;
 
 -- Returns the code under which a kind of step is stored. Null for unknown kinds, which insert_steps refuses.
--- Internal.
 create or replace function queues.step_code(kind text)
 returns "char"
 language sql immutable parallel safe
@@ -353,7 +351,6 @@ $$;
 
 -- Writes the failed tries of steps of runs whose leases the caller has locked, as errors of their tasks. Of each step,
 -- the newest 50 stay, however often it is tried.
--- Internal: called by insert_steps. Locks: none.
 create or replace function queues.insert_tries(runs jsonb, places integer[], now timestamptz)
 returns void
 language plpgsql volatile
@@ -419,7 +416,6 @@ $$;
 
 -- Returns the last failed try of each step that has not come to an end, of at most 1,000 steps of the current
 -- generation of a run.
--- Internal. Locks: none.
 create or replace function queues.failing_steps(task_id uuid)
 returns setof queues.error
 language sql stable
@@ -545,7 +541,6 @@ end
 $$;
 
 -- Returns the number of the current generation of a run; null if there is no such task.
--- Internal. Locks: none.
 create or replace function queues.current_generation(task_id uuid)
 returns integer
 language sql stable

@@ -104,7 +104,6 @@ $$;
 -- Refuses a task that does not exist or that the session may not change. Both give the same error, so that ids cannot
 -- be probed. An operator may change every task, and so may a worker's handlers; a client, and a function of a process,
 -- may change those of its namespace.
--- Internal.
 create or replace function queues.check_task_owner(task_id uuid)
 returns void
 language plpgsql stable
@@ -255,27 +254,15 @@ as $$
 $$;
 
 -- Returns the status of one task; raises an error if retention has removed it meanwhile.
--- Internal.
 create or replace function queues.status_now(task_id uuid)
 returns text
-language plpgsql stable
+language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
-  _status text;
+  _status constant text := (queues.lock_task(task_id, '{}')).status;
 begin
-  select queues.status_of(o.status, l.claimed_at, l.started_at, coalesce(r.attempt, d.parked_attempt),
-    coalesce(r.run_at, d.parked_run_at), queues.clock(),
-    (select true from queues.wait w where w.task_id = t.task_id limit 1))
-  into _status
-  from queues.task t
-  left join queues.ready r on r.task_id = t.task_id
-  left join queues.lease l on l.task_id = t.task_id
-  left join queues.outcome o on o.task_id = t.task_id
-  left join queues.deletion d on d.task_id = t.task_id
-  where t.task_id = status_now.task_id;
-  if not found then
+  if _status is null then
     raise exception using errcode = 'QF404', message = format('there is no task %s', task_id),
       hint = 'It has just been removed by retention.';
   end if;
@@ -616,7 +603,6 @@ $$;
 
 -- Returns whether a task has what a search asks for: words in its id, type, keys or error messages, a last error of
 -- this group, and a payload for which the JSON path finds something.
--- Internal: called by matches.
 create or replace function queues.contains(task queues.task, wanted queues.wanted_text)
 returns boolean
 language plpgsql stable

@@ -310,7 +310,6 @@ $$;
 
 -- Refuses an element of a batch whose options after, when, unique, debounce and debounce_max are invalid or do not go
 -- together. The place names the element in errors.
--- Internal: called by insert_arranged.
 create or replace function queues.check_arrangement(element jsonb, place text)
 returns void
 language plpgsql immutable

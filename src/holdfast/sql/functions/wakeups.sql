@@ -238,7 +238,6 @@ end
 $$;
 
 -- Wakes idle workers for one task, if it is due within six seconds: an idle worker looks every five seconds.
--- Internal.
 create or replace function queues.wake_for(task_id uuid)
 returns void
 language sql volatile
@@ -253,7 +252,6 @@ $$;
 -- (hold_wakeups). Callers call it for tasks that are due within six seconds, because an idle worker looks every five.
 -- NOTIFY takes a lock that all commits of the server share, and wakes every listener. A notification is only a hint: a
 -- worker that misses it polls.
--- Internal.
 create or replace function queues.wake(queue text, type text, now timestamptz)
 returns void
 language plpgsql volatile
@@ -273,7 +271,6 @@ $$;
 
 -- Returns whether a worker currently throttles the wake-ups of a queue. A row that lasts longer than allowed is left
 -- over from before the clock was set back.
--- Internal. Locks: none.
 create or replace function queues.are_wakeups_held(queue text, now timestamptz)
 returns boolean
 language sql stable

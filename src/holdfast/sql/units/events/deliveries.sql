@@ -419,9 +419,8 @@ begin
     raise exception using errcode = 'QF404',
       message = format('there is no subscription %s', coalesce(to_json(name)::text, 'null')),
       hint = 'holdfast events list shows the existing ones.';
-  elsif max_deliveries is null or max_deliveries not between 1 and 1000 then
-    raise exception using errcode = 'QF400', message = 'max_deliveries must be between 1 and 1000';
   end if;
+  perform queues.check_number('max_deliveries', max_deliveries, 1, 1000);
   if of_status = 'dead' then
     return query
     select e.event_id, e.event_type, coalesce(e.subject, e.aggregate_id), e.task_id, e.occurred_at, 'dead', d.attempt,
@@ -476,9 +475,7 @@ declare
   _now constant timestamptz := queues.clock();
   _redriven integer;
 begin
-  if max_events is null or max_events not between 1 and 10000 then
-    raise exception using errcode = 'QF400', message = 'max_events must be between 1 and 10000';
-  end if;
+  perform queues.check_number('max_events', max_events, 1, 10000);
   with chosen as materialized (
     select d.event_id from queues.dead_delivery d
     where d.subscription_id = _subscription_id

@@ -418,9 +418,7 @@ declare
   _all constant boolean := queues.may_read_all();
   _namespace constant text := queues.namespace();
 begin
-  if max_events is null or max_events not between 1 and 10000 then
-    raise exception using errcode = 'QF400', message = 'max_events must be between 1 and 10000';
-  end if;
+  perform queues.check_number('max_events', max_events, 1, 10000);
   -- Not from the view queues.event_status, which has no order before it is read to the end.
   return query
   with chosen as materialized (

@@ -91,9 +91,7 @@ declare
   _subscription_id constant integer := queues.find_subscription(name);
   _secrets text[];
 begin
-  if keep is null or keep not between 0 and 4 then
-    raise exception using errcode = 'QF400', message = 'keep must be between 0 and 4';
-  end if;
+  perform queues.check_number('keep', keep, 0, 4);
   select array[secret] || (array_remove(s.secrets, secret))[1:keep] into _secrets
   from queues.subscription s where s.subscription_id = _subscription_id;
   perform queues.check_secrets(_secrets);

@@ -74,26 +74,19 @@ begin
 end
 $$;
 
--- Returns what a cap counts together: the normalized recipient, the country, or all messages.
+-- Returns what a cap counts together: the normalized recipient, the calling code of its number (+49 for
+-- +4915112345678), or all messages. Codes have one, two or three digits, and none is a prefix of another.
 create or replace function comms.cap_subject(scope text, recipient text)
 returns text
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
-  select case scope when 'recipient' then lower(recipient) when 'country' then comms.calling_code(recipient) else '' end
-$$;
-
--- Returns the calling code of a telephone number in E.164 form: +49 for +4915112345678. Codes have one, two or three
--- digits, and none is a prefix of another.
-create or replace function comms.calling_code(number text)
-returns text
-language sql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-  select case
-    when number ~ '^\+[17]' then left(number, 2)
-    when number ~ '^\+(2[07]|3[0-469]|4[013-9]|5[1-8]|6[0-6]|8[1246]|9[0-58])' then left(number, 3)
-    else left(number, 4) end
+  select case scope when 'recipient' then lower(recipient)
+    when 'country' then case
+      when recipient ~ '^\+[17]' then left(recipient, 2)
+      when recipient ~ '^\+(2[07]|3[0-469]|4[013-9]|5[1-8]|6[0-6]|8[1246]|9[0-58])' then left(recipient, 3)
+      else left(recipient, 4) end
+    else '' end
 $$;
 
 -- Cancels a send of an e-mail that has not ended, and returns how it ended: cancelled, or its earlier end.
@@ -157,7 +150,6 @@ as $$
 $$;
 
 -- Returns the id of a send in the payload of its tasks, or null: the field send_email_task_id or send_sms_task_id.
--- Internal.
 create or replace function comms.send_id(channel text, payload jsonb)
 returns bigint
 language sql immutable
@@ -168,7 +160,6 @@ as $$
 $$;
 
 -- Returns the facts of a send. Supervisors and handlers read them here only.
--- Internal.
 create or replace function comms.read_facts(send_task_id bigint)
 returns comms.send_facts
 language sql stable
@@ -231,11 +222,16 @@ declare
   _most_header_bytes constant integer := 32768;
   _id bigint;
 begin
-  perform comms.check_address('recipient', coalesce(recipient, ''));
+  perform comms.check_line('recipient', coalesce(recipient, ''), 320);
   perform comms.check_line('subject', coalesce(subject, ''), 2000);
   perform comms.check_line('sender', sender, 1000);
   perform comms.check_line('reply_to', reply_to, 1000);
-  if char_length(subject) > 500 then
+  -- Only the provider can tell whether it exists.
+  if recipient !~ '^[^\s@,;:<>()\[\]"\\]{1,64}@[^\s@,;:<>()\[\]"\\.]+(\.[^\s@,;:<>()\[\]"\\.]+)*$' then
+    raise exception using errcode = 'QF400',
+      message = format('recipient %s is not a single e-mail address', to_json(recipient)),
+      hint = 'Write it as ada@example.org, without a name and without further addresses.';
+  elsif char_length(subject) > 500 then
     raise exception using errcode = 'QF413',
       message = format('subject has %s characters; at most 500 are allowed', char_length(subject));
   elsif text_body is null and html_body is null then
@@ -260,22 +256,6 @@ begin
     message_id, channel, recipient, subject, text_body, html_body, sender, reply_to, headers)
   values (_id, 'email', recipient, subject, text_body, html_body, sender, reply_to, headers);
   return _id;
-end
-$$;
-
--- Refuses a value that is not a single plain e-mail address. Only the provider can tell whether it exists.
-create or replace function comms.check_address(field text, value text)
-returns void
-language plpgsql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  perform comms.check_line(field, value, 320);
-  if value !~ '^[^\s@,;:<>()\[\]"\\]{1,64}@[^\s@,;:<>()\[\]"\\.]+(\.[^\s@,;:<>()\[\]"\\.]+)*$' then
-    raise exception using errcode = 'QF400',
-      message = format('%s %s is not a single e-mail address', field, to_json(value)),
-      hint = 'Write it as ada@example.org, without a name and without further addresses.';
-  end if;
 end
 $$;
 
@@ -371,9 +351,8 @@ begin
   elsif coalesce(btrim(reason), '') = '' then
     raise exception using errcode = 'QF400', message = 'reason must not be empty',
       hint = 'It is recorded: give the reason, and do not repeat the address.';
-  elsif max_messages is null or max_messages not between 1 and 10000 then
-    raise exception using errcode = 'QF400', message = 'max_messages must be between 1 and 10000';
   end if;
+  perform queues.check_number('max_messages', max_messages, 1, 10000);
   _messages := array(
     select c.message_id from comms.message_content c where lower(c.recipient) = lower(erase_messages.recipient)
     order by c.message_id limit max_messages for update);
@@ -465,7 +444,6 @@ end
 $$;
 
 -- Returns the attempt that the payload of a send names, else the last one; null if there is no such attempt.
--- Internal.
 create or replace function comms.attempt_of(payload jsonb, scheduled integer)
 returns integer
 language sql immutable
@@ -478,7 +456,6 @@ as $$
 $$;
 
 -- Returns how an attempt of a send ended: succeeded, failed, or null if that is not recorded.
--- Internal.
 create or replace function comms.attempt_result(send_task_id bigint, attempt integer)
 returns text
 language sql stable
@@ -521,9 +498,8 @@ declare
   _now constant timestamptz := queues.clock();
   _id bigint;
 begin
-  if max_attempts is null or max_attempts not between 1 and 20 then
-    raise exception using errcode = 'QF400', message = 'max_attempts must be between 1 and 20';
-  elsif when_unknown is null or when_unknown not in ('retry', 'stop') then
+  perform queues.check_number('max_attempts', max_attempts, 1, 20);
+  if when_unknown is null or when_unknown not in ('retry', 'stop') then
     raise exception using errcode = 'QF400',
       message = format('when_unknown %s is neither retry nor stop', coalesce(to_json(when_unknown)::text, 'null'));
   elsif retry_for is null or retry_for not between interval '0' and interval '31 days' then
@@ -900,7 +876,6 @@ $$;
 -- Returns the supervisor's decision on a send, from the facts alone, and when an attempt is due. The decision is sleep,
 -- attempt, wait, succeeded, failed or gave_up. The time also comes from the facts, so a repeated or nudged run decides
 -- the same and never shortens a back-off.
--- Internal.
 create or replace function comms.decide_send(
   send comms.send_task, facts comms.send_facts, now timestamptz,
   out decision text, out reason text, out attempt_at timestamptz)

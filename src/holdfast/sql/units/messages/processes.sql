@@ -60,7 +60,6 @@ $$;
 
 -- Returns the owner of a function that a process registers for this use; refuses a function that breaks the rules. With
 -- `registered` it was registered before, and has been dropped or changed since, or was registered by an older release.
--- Internal.
 create or replace function queues.process_function(name text, use text, registered boolean default false)
 returns oid
 language plpgsql stable
@@ -135,9 +134,7 @@ declare
   _now constant timestamptz := queues.clock();
   _nudged uuid[];
 begin
-  if max_processes is null or max_processes not between 1 and 10000 then
-    raise exception using errcode = 'QF400', message = 'max_processes must be between 1 and 10000';
-  end if;
+  perform queues.check_number('max_processes', max_processes, 1, 10000);
   with looked as materialized (
     select i.process, i.process_id, i.task_id, i.trouble, case
         when waiting.attempt is null and held.attempt is null then 'orphaned'
@@ -223,9 +220,8 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
-  if max_instances is null or max_instances not between 1 and 1000 then
-    raise exception using errcode = 'QF400', message = 'max_instances must be between 1 and 1000';
-  elsif before is not null and of_process is null then
+  perform queues.check_number('max_instances', max_instances, 1, 1000);
+  if before is not null and of_process is null then
     raise exception using errcode = 'QF400', message = 'before needs of_process: ids are those of one process';
   end if;
   if state not in ('unfinished', 'trouble') then
@@ -259,7 +255,6 @@ end
 $$;
 
 -- Returns the status of a process: how it ended, else scheduled before it has started, else running.
--- Internal.
 create or replace function queues.process_status_of(decision text, ended_at timestamptz)
 returns text
 language sql immutable
@@ -285,9 +280,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 begin
-  if max_counted is null or max_counted not between 1 and 100000 then
-    raise exception using errcode = 'QF400', message = 'max_counted must be between 1 and 100000';
-  end if;
+  perform queues.check_number('max_counted', max_counted, 1, 100000);
   return query
   select p.process, p.kind, p.supervisor, (queues.find_process_function(p.kickoff, 'kickoff')).owner is not null,
     (select count(*) from (
@@ -488,9 +481,7 @@ declare
   _namespace constant text := (select i.namespace from queues.process_instance i
     where i.process = process_history.process and i.process_id = process_history.process_id);
 begin
-  if max_steps is null or max_steps not between 1 and 10000 then
-    raise exception using errcode = 'QF400', message = 'max_steps must be between 1 and 10000';
-  end if;
+  perform queues.check_number('max_steps', max_steps, 1, 10000);
   return query
   select (s.step ->> 0)::timestamptz, s.step ->> 1, s.step ->> 2, (s.step ->> 3)::uuid
   from jsonb_array_elements(queues.call_process(process_history.process, 'history',
@@ -528,9 +519,7 @@ declare
     and r.type_prefix = '');
   _removed integer;
 begin
-  if max_processes is null or max_processes not between 1 and 10000 then
-    raise exception using errcode = 'QF400', message = 'max_processes must be between 1 and 10000';
-  end if;
+  perform queues.check_number('max_processes', max_processes, 1, 10000);
   delete from queues.process_instance i
   where (i.process, i.process_id) in (
     select old.process, old.process_id from queues.process_instance old
@@ -568,7 +557,6 @@ $$;
 -- Refuses a caller that is neither the owner of a process nor a member of that role. The caller is the role that the
 -- session has set, or its login: a function with its owner's rights sees no other, and a session can only set roles of
 -- which it is a member. A function of a process would be asked about the role of its caller, so it is refused.
--- Internal.
 create or replace function queues.check_process_owner(process text, owner oid)
 returns void
 language plpgsql stable
