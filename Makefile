@@ -69,7 +69,7 @@ torture: $(VENV) ## plant bugs, then kill workers, servers and connections for 2
 	  $(BIN)/python tools/figures.py; exit $$status
 
 HOURS ?= 1
-soak: $(VENV) ## run everything at once for HOURS=n and report what grows; ARGS="--json FILE", ARGS=--page for docs/reliability.md
+soak: $(VENV) ## run everything at once for HOURS=n and report what grows; ARGS="--json FILE", ARGS=--page writes docs/reliability.md
 	PYTHONPATH=tests $(BIN)/python -m soak --hours $(HOURS) $(ARGS)
 
 planted: $(VENV) ## plant bugs in a copy, one at a time, and see that the tests notice; QUICK=1 for a handful
@@ -108,10 +108,10 @@ bench-shards: $(VENV) ## measure how throughput grows with 1, 2 and 4 shards; ne
 bench-start: $(VENV) ## measure how long an import, a command and the start of a worker take
 	$(BIN)/python -m benchmarks.start $(ARGS)
 
-bench-workflows: $(VENV) ## measure durable steps beside DBOS and absurd; ARGS="--page docs/performance.md"
+bench-workflows: $(VENV) ## measure durable steps beside DBOS and absurd; ARGS=--write
 	$(BIN)/python -m benchmarks.workflows $(ARGS)
 
-bench-pages: $(VENV) ## measure every page and GET route with a million tasks; ARGS="--page docs/performance.md"
+bench-pages: $(VENV) ## measure every page and GET route with a million tasks; ARGS=--write
 	$(BIN)/python -m benchmarks.pages $(ARGS)
 
 bench-peers: $(VENV) ## measure Holdfast and its peers; ARGS="--peers all --json FILE" for more

@@ -1,8 +1,12 @@
-"""Sections of docs/performance.md with a benchmark of their own, each between two marks with its name."""
+"""Where figures are written, and sections with benchmarks of their own, each between marks with its name."""
 
 import re
 from pathlib import Path
 
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+"""What users compare."""
+DETAILS = Path(__file__).parent / "results.md"
+"""Targets, parts and costs: for those who change the engine."""
 WORKFLOWS = "make bench-workflows"
 PAGES = "make bench-pages"
 _ANY = re.compile(r"<!-- begin: (.+) -->\n.*?\n<!-- end: \1 -->\n", re.DOTALL)

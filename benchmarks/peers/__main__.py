@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import costs, engine, idle
+from benchmarks import costs, engine, idle, sections
 from benchmarks.peers import catalog, environments, growth, measures, page, report, targets
 from benchmarks.peers.catalog import FLOOR, HOLDFAST, Peer
 from benchmarks.peers.cluster import DURABLE, Cluster
@@ -33,7 +33,6 @@ ENGINE = ("drain", "enqueue", "limits", "waiting", "heartbeat", "backlog")
 ENGINE_SCALE = 0.3
 IDLE_WORKERS, IDLE_SECONDS = 100, 30.0
 USUAL_SCALE = 0.3
-PAGE = environments.ROOT / "docs" / "performance.md"
 
 
 def arguments() -> argparse.Namespace:
@@ -60,7 +59,7 @@ def arguments() -> argparse.Namespace:
     given = parser.parse_args()
     given.complete = given.measures == ",".join(EVERY_MEASURE) and not given.no_engine
     if given.page is None and given.complete and given.scale >= USUAL_SCALE:
-        given.page = PAGE
+        given.page = sections.PAGE
     if given.page is not None and not given.complete:
         parser.error("a page needs every measure")
     unknown = [name for name in given.measures.split(",") if name not in EVERY_MEASURE]
@@ -213,7 +212,8 @@ def main() -> int:
     if given.json:
         given.json.write_text(json.dumps(figures, indent=2) + "\n")
     if given.page:
-        page.write(figures, given.page)
+        details = sections.DETAILS if given.page == sections.PAGE else given.page.with_suffix(".details.md")
+        page.write(figures, given.page, details)
         console.print(f"The page is in {given.page}", markup=False)
     missed = [target.what for target in judged if target.must.met is False]
     ours = [record for record in results.failures if record.contender == HOLDFAST.name]

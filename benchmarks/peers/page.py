@@ -1,4 +1,4 @@
-"""docs/performance.md and its charts, from the figures of one run: it says nothing that they do not show."""
+"""docs/performance.md with its charts, and benchmarks/results.md, from the figures of one run."""
 
 import json
 import sys
@@ -20,27 +20,20 @@ AGAINST_THE_FLOOR = ("drain", "enqueue")
 GENERATED = "<!-- Written by `make bench-peers`. Do not edit: run it again. -->"
 
 
-def write(figures: Figures, page: Path) -> None:
-    """The page, and beside it a directory of charts with the page's name."""
+def write(figures: Figures, page: Path, details: Path) -> None:
+    """The page, beside it a directory of charts, and what only those need who change the engine."""
     drawn = page.parent / "charts"
     drawn.mkdir(parents=True, exist_ok=True)
     results = Results([Record(**record) for record in figures["records"]])
     for name, chart in _charts(figures, results).items():
         (drawn / f"{name}.svg").write_text(chart)
     page.write_text("\n".join(_page(figures, results)) + "\n" + sections.kept(page))
+    details.write_text("\n".join(_details(figures, results)) + "\n" + sections.kept(details))
 
 
 def _page(figures: Figures, results: Results) -> Iterator[str]:
-    judged = targets.evaluate(results, figures["engine"], figures.get("idle"))
     yield from ("# Performance", "", GENERATED, "")
-    yield (
-        f"One run of `make bench-peers`: {figures['rounds']} rounds at scale {figures['scale']:g}, "
-        f"everyone in turn in each, commit {figures['commit']}, {figures['cores']} cores, "
-        f"{figures['machine']}, Python {figures['python']}, PostgreSQL {figures['pg']}, durable "
-        f"(`fsync` and `synchronous_commit` on; {_words(figures['server'])}). "
-        "[How to measure](howto/benchmark.md) says what each column is. "
-        "A figure counts only if each job ran exactly once."
-    )
+    yield _about(figures)
     yield from ("", "## Holdfast and its peers", "", "Medians over the rounds.", "")
     yield from _table(
         ["", *(heading.replace("\n", " ") for heading in COLUMNS)],
@@ -50,6 +43,27 @@ def _page(figures: Figures, results: Results) -> Iterator[str]:
     yield from _failures(results)
     yield from ("Versions and settings (the best known for each):", "")
     yield from _table(["", "packages", "settings"], [_terms(name, figures) for name in results.contenders])
+    yield from ("", "## As work grows", "")
+    yield from _fleets(results)
+    yield "Of Holdfast alone, once each."
+    yield from _growth(figures)
+
+
+def _about(figures: Figures) -> str:
+    return (
+        f"One run of `make bench-peers`: {figures['rounds']} rounds at scale {figures['scale']:g}, "
+        f"everyone in turn in each, commit {figures['commit']}, {figures['cores']} cores, "
+        f"{figures['machine']}, Python {figures['python']}, PostgreSQL {figures['pg']}, durable "
+        f"(`fsync` and `synchronous_commit` on; {_words(figures['server'])}). "
+        "`benchmarks/README.md` says what each column is. "
+        "A figure counts only if each job ran exactly once."
+    )
+
+
+def _details(figures: Figures, results: Results) -> Iterator[str]:
+    judged = targets.evaluate(results, figures["engine"], figures.get("idle"))
+    yield from ("# Targets, parts and costs", "", GENERATED, "")
+    yield f"The run of docs/performance.md: commit {figures['commit']}, {figures['cores']} cores."
     yield from (
         "",
         "## Targets",
@@ -78,10 +92,6 @@ def _page(figures: Figures, results: Results) -> Iterator[str]:
     yield from _drivers(results)
     if "costs" in figures:
         yield from ("", *costs.lines(figures["costs"]))
-    yield from ("", "## As work grows", "")
-    yield from _fleets(results)
-    yield "Of Holdfast alone, once each."
-    yield from _growth(figures)
 
 
 def _time(results: Results) -> Iterator[str]:
@@ -255,4 +265,4 @@ def _words(settings: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    write(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))
+    write(json.loads(Path(sys.argv[1]).read_text()), sections.PAGE, sections.DETAILS)

@@ -61,7 +61,7 @@ def main() -> int:
     say(f"seed {SEED}: {len(recorder.over)} trials in {took / 60:.1f} minutes, {len(recorder.failed)} failed")
     if kept:
         page.write()
-        say(f"written: {page.PAGE}")
+        say(f"written: {page.PAGE} and {page.RESULTS}")
     return exit_code
 
 

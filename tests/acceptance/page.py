@@ -1,8 +1,8 @@
-"""docs/reliability.md: what is promised, which trials hold us to it, and what the last run has found."""
+"""docs/reliability.md, what is promised and held; beside this file results.md, what each trial found."""
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +16,9 @@ from soak import report as soak_report
 PAGE = ROOT / "docs" / "reliability.md"
 PLANTED = ROOT / "tests" / "planted" / "results.json"
 HERE = Path(__file__).parent
+RESULTS = HERE / "results.md"
 TEMPLATE = HERE / "template.md"
+RESULTS_TEMPLATE = HERE / "results_template.md"
 
 MAX_FIGURES = 6
 
@@ -52,32 +54,28 @@ def _own() -> Iterator[Trial]:
 
 
 def promises() -> list[str]:
-    return re.findall(r"\{\{trials (\w+)\}\}", TEMPLATE.read_text())
+    return re.findall(r"\{\{tried (\w+)\}\}", TEMPLATE.read_text())
 
 
 def write() -> None:
-    PAGE.write_text(render(Run.read()))
+    for page, template in ((PAGE, TEMPLATE), (RESULTS, RESULTS_TEMPLATE)):
+        page.write_text(render(template, Run.read()))
 
 
-def render(run: Run | None) -> str:
+def render(template: Path, run: Run | None) -> str:
     every = trials()
     found = run.trials if run else {}
 
-    def part(place: re.Match[str]) -> str:
-        match place[1]:
-            case "run":
-                return _about(run) if run else "There was no run yet."
-            case "trials":
-                return _list(trial for trial in every if place[2] in trial.promises)
-            case "found":
-                return _table([trial for trial in every if not trial.is_suite], found)
-            case "soak":
-                return soak_report.section()
-            case "suites":
-                return _table([trial for trial in every if trial.is_suite], found)
-        return _planted()
-
-    return _PLACE.sub(part, TEMPLATE.read_text())
+    parts: dict[str, Callable[[str], str]] = {
+        "run": lambda _: _about(run) if run else "There was no run yet.",
+        "tried": lambda promise: _tried([trial for trial in every if promise in trial.promises], found),
+        "trials": lambda promise: _list(trial for trial in every if promise in trial.promises),
+        "found": lambda _: _table([trial for trial in every if not trial.is_suite], found),
+        "suites": lambda _: _table([trial for trial in every if trial.is_suite], found),
+        "soak": lambda what: soak_report.summary() if what else soak_report.section(),
+        "planted": lambda what: _caught() if what else _planted(),
+    }
+    return _PLACE.sub(lambda place: parts[place[1]](place[2] or ""), template.read_text())
 
 
 def _about(run: Run) -> str:
@@ -97,6 +95,15 @@ def _passed(run: Run) -> str:
 
 def _listed(values: Iterator[Any]) -> str:
     return ", ".join(f"`{value}`" for value in sorted(set(values)))
+
+
+def _tried(shown: Sequence[Trial], found: dict[str, Found]) -> str:
+    """How many trials, and whether the last run of each passed."""
+    last = [found[trial.name] for trial in shown if trial.name in found]
+    failed = [one.failed for one in last if one.failed]
+    verdict = f"failed: {', '.join(failed)}" if failed else "all held"
+    minutes = sum(one.seconds for one in last) / 60
+    return f"{len(shown)} trials; {len(last)} of them took {minutes:.0f} minutes in the last run, {verdict}."
 
 
 def _list(shown: Iterator[Trial]) -> str:
@@ -120,19 +127,26 @@ def _figures(found: Found | None) -> str:
     return f"{'; '.join(told) or 'holds'}. {found.seconds:.0f} s".replace("|", "\\|")
 
 
-def _planted() -> str:
+def _caught() -> str:
     if not PLANTED.exists():
         return "No results yet."
     bugs: list[dict[str, Any]] = json.loads(PLANTED.read_text())
     caught = sum(bool(bug["caught_by"]) for bug in bugs)
+    told = f"Bugs were put into the code, one at a time: {caught} of {len(bugs)} were caught."
+    if new := len(BUGS) - len(bugs):
+        told += f" {new} more are written and wait for the next complete run."
+    return f"A test that cannot fail proves nothing.\n{told}"
+
+
+def _planted() -> str:
+    if not PLANTED.exists():
+        return "No results yet."
+    bugs: list[dict[str, Any]] = json.loads(PLANTED.read_text())
     rows = [
         f"| {bug['bug']} | `{bug['file']}` | {_catcher(bug['caught_by'])} | {bug['seconds']:.1f} |"
         for bug in bugs
     ]
-    told = f"Bugs were put into the code, one at a time: {caught} of {len(bugs)} were caught."
-    if new := len(BUGS) - len(bugs):
-        told += f" {new} more are written and wait for the next complete run."
-    head = ["A test that cannot fail proves nothing.", told, "", "| bug | in | caught by | after s |"]
+    head = [_caught(), "", "| bug | in | caught by | after s |"]
     return "\n".join([*head, "|---|---|---|---|", *rows])
 
 

@@ -1,4 +1,4 @@
-"""docs/reliability.md is what the trials and the last run make of it."""
+"""docs/reliability.md and tests/acceptance/results.md are what the trials and the last run make of them."""
 
 import re
 
@@ -9,8 +9,9 @@ from acceptance.record import Run
 from support.documents import ROOT
 
 
-def test_the_page_is_in_step_with_the_trials_and_the_last_run() -> None:
-    assert page.PAGE.read_text() == page.render(Run.read()), "run: make torture ARGS=--page"
+def test_both_pages_are_in_step_with_the_trials_and_the_last_run() -> None:
+    for written, template in ((page.PAGE, page.TEMPLATE), (page.RESULTS, page.RESULTS_TEMPLATE)):
+        assert written.read_text() == page.render(template, Run.read()), "run: make torture ARGS=--page"
 
 
 def test_every_promise_has_its_trials_and_every_trial_a_promise() -> None:

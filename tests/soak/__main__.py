@@ -19,7 +19,11 @@ def main() -> int:
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the figures to this file after each round"
     )
-    parser.add_argument("--page", action="store_true", help="put the figures on docs/reliability.md")
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="put the figures on docs/reliability.md and tests/acceptance/results.md",
+    )
     options = parser.parse_args()
     os.environ.setdefault("HOLDFAST_SEED", "4711")
 
@@ -39,7 +43,7 @@ def main() -> int:
     if options.page:
         report.write()
         page.write()
-        say(f"written: {page.PAGE} and {Report.FILE}")
+        say(f"written: {page.PAGE}, {page.RESULTS} and {Report.FILE}")
     return 0 if report.passed else 1
 
 

@@ -1,4 +1,4 @@
-"""What a soak run has found, as lines, as JSON, and as a section of docs/reliability.md."""
+"""What a soak run has found, as lines, as JSON, and as sections of two pages."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -70,23 +70,29 @@ class Report:
             f"{verdict}; {grown}",
         ]
 
-    def section(self) -> str:
-        """Markdown: what happened, and a row for each figure."""
+    def summary(self) -> str:
+        """What happened, in one paragraph."""
         counted = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
         broken = f"Broken rules: {'; '.join(self.problems)}."
         verdict = broken if self.problems else "Nothing was lost and nothing happened twice."
+        grown = f"Figures that grow: {', '.join(one.name for one in self.growing) or 'none'}."
+        rising = [one.name for one in self.drift if one.verdict.startswith(("larger", "rising"))]
+        rose = f" Larger at the end, but below the bound for growth: {', '.join(rising)}." if rising else ""
+        command = f"HOLDFAST_SEED={self.seed} make soak HOURS={self.hours:g}"
+        about = f"Last run: {self.at}, {self.minutes:.0f} minutes, `{command}`, commit `{self.commit}`."
+        return f"{about} {self.versions}. {self.machine}.\n\n{counted}. {verdict} {grown}{rose}"
+
+    def section(self) -> str:
+        """The same, with a row for each figure."""
         rows = [
             f"| {one.name}{one.unit and f' [{one.unit}]'} | {_cells(one.quarters)} | {one.verdict} |"
             for one in self.shown
         ]
-        command = f"HOLDFAST_SEED={self.seed} make soak HOURS={self.hours:g}"
-        about = f"Last run: {self.at}, {self.minutes:.0f} minutes, `{command}`, commit `{self.commit}`."
         head = [
             "| figure | first quarter | second | third | last | verdict |",
             "|---|---:|---:|---:|---:|---|",
         ]
-        told = [f"{about} {self.versions}. {self.machine}.", "", f"{counted}. {verdict}", ""]
-        return "\n".join([*told, *head, *rows])
+        return "\n".join([self.summary(), "", *head, *rows])
 
 
 def _cells(values: list[float]) -> str:
@@ -96,3 +102,8 @@ def _cells(values: list[float]) -> str:
 def section() -> str:
     report = Report.read()
     return report.section() if report else "There was no run yet."
+
+
+def summary() -> str:
+    report = Report.read()
+    return report.summary() if report else "There was no run yet."
