@@ -42,6 +42,7 @@ engine = create_engine(app.database_url.replace("postgresql:", "postgresql+psyco
 Base.metadata.create_all(engine)
 """
 SCENES = {
+    "README.md": "",
     "explanation/exactly-once.md": "",
     "explanation/workflows.md": "",
     "howto/batch-handlers.md": "",
