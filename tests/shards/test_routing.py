@@ -81,7 +81,7 @@ def test_a_shard_key_outweighs_a_concurrency_key(front: FrontDatabase) -> None:
 def test_equal_deterministic_tasks_meet_on_one_shard(front: FrontDatabase) -> None:
     engine = Engine(front.connect())
     task = NewTask("math.square", {"n": 3}, reuse="active")
-    first, second = engine.run(enqueue.enqueue_reusing(task)), engine.run(enqueue.enqueue_reusing(task))
+    first, second = engine.run(enqueue.enqueue_one(task)), engine.run(enqueue.enqueue_one(task))
 
     assert (second.task_id, second.created) == (first.task_id, False)
 

@@ -142,7 +142,7 @@ def test_a_worker_cannot_enqueue(castle: Database) -> None:
         "select queues.enqueue_for_process('[]')",
         "select queues.insert_tasks('[]', true)",
         "select queues.enqueue_for_token(null, '[]')",
-        "select queues.enqueue_reusing('default.work')",
+        "select queues.enqueue_unique('default.work', 'null', 'k', 'active')",
         "select queues.add_schedule('mine', 'default.work', cron => '* * * * *')",
         "select queues.declare_schedules('shop', '[]')",
         "select queues.run_schedule('theirs')",

@@ -12,7 +12,6 @@ from support.roles import ROLES
 _SCHEDULE_ACTS = {"pause_schedule", "resume_schedule", "remove_schedule", "run_schedule"}
 _CLIENT = {
     *("enqueue", "enqueue_many", "enqueue_for_client", "enqueue_simple", "enqueue_for_token"),
-    *("enqueue_reusing", "find_reusable_run", "store_reusable_run"),
     *(
         "cancel",
         "reschedule",
@@ -172,7 +171,6 @@ INVOKERS = {
     *(
         "enqueue",
         "enqueue_many",
-        "enqueue_reusing",
         "enqueue_after",
         "enqueue_unique",
         "add_schedule",

@@ -38,7 +38,7 @@ def _claimed(tx: Connection, **arguments: Any) -> Any:
         """queues.enqueue_many('[{"type": "default.x", "deadline": 3600}]')""",
         """queues.enqueue_many('[{"type": "default.x", "deadline": "1 hour"}]', array['{}'])""",
         "queues.enqueue_unique('default.x', key => 'a', \"unique\" => 'waiting', deadline => '1 hour')",
-        "queues.enqueue_reusing('default.x', deadline => '1 hour')",
+        "queues.enqueue_unique('default.x', \"unique\" => 'active', deadline => '1 hour')",
     ],
 )
 def test_each_way_to_enqueue_takes_it(tx: Connection, clock: Clock, function: str) -> None:

@@ -76,7 +76,7 @@ def receive(conn: Connection) -> bool:
 
 
 def reuse(conn: Connection) -> tuple[UUID, bool]:
-    (row,) = call(conn, "queues.enqueue_reusing", {"type": "a.b", "reuse": "active"})
+    (row,) = call(conn, "queues.enqueue_unique", {"type": "a.b", '"unique"': "active"})
     return row["task_id"], row["created"]
 
 
@@ -574,42 +574,6 @@ def test_an_operator_makes_no_token_for_the_namespace_of_another_login(house: Da
         house.close()
         with psycopg.connect(house.dsn, autocommit=True) as again:
             again.execute("drop role desk")
-
-
-def test_what_find_reusable_run_leaves_behind_is_removed_by_retention(
-    house: Database, alice: Connection
-) -> None:
-    admin = house.connect()
-    kept, _ = reuse(alice)
-    for n in range(5):
-        call(
-            alice,
-            "queues.find_reusable_run",
-            {"type": "a.c", "payload": {"n": n}, "executor": None, "reuse": "active"},
-        )
-    prune = {"status": "history", "max_tasks": 3}
-
-    assert answer_of(admin, prune | {"dry_run": True}) == 3
-    assert [answer_of(admin, prune) for _ in range(3)] == [3, 2, 0]
-    assert rows(admin, "select task_id from queues.reusable") == [{"task_id": kept}]
-    assert reuse(alice) == (kept, False)
-
-
-def answer_of(conn: Connection, given: dict[str, Any]) -> int:
-    (row,) = call(conn, "queues.prune", given)
-    return int(row["pruned"])
-
-
-def test_retention_passes_over_a_run_that_is_being_looked_for(house: Database, alice: Connection) -> None:
-    admin, asking = house.connect(), house.connect("alice", autocommit=False)
-    given: dict[str, Any] = {"type": "a.b", "payload": {}, "executor": None, "reuse": "active"}
-    call(alice, "queues.find_reusable_run", given)
-    call(asking, "queues.find_reusable_run", given)
-    admin.execute("set lock_timeout = '1ms'")
-
-    assert answer_of(admin, {"status": "history"}) == 0
-    asking.rollback()
-    assert answer_of(admin, {"status": "history"}) == 1
 
 
 def test_an_event_that_fails_holds_back_no_other_namespace(

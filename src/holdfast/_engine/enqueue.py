@@ -169,13 +169,6 @@ def enqueue_json(
     return Statement(sql, built.params, built.decode)
 
 
-def enqueue_reusing(task: NewTask) -> Statement[Enqueued]:
-    """The task, or a run of the same spec that can be reused for it."""
-    arguments = {**arguments_of(task), "reuse": text(task.reuse)}
-    arguments.pop("shard_key", None)  # equal tasks are on the same shard whatever their keys
-    return call("queues.enqueue_reusing", only(Enqueued), arguments)
-
-
 def enqueue_after(
     tasks: Iterable[NewTask], after: Sequence[UUID], condition: When | None
 ) -> Statement[list[Enqueued]]:
@@ -234,8 +227,9 @@ def enqueue_one(task: NewTask) -> Statement[Enqueued]:
     if task.idempotency_key is not None:
         batch = enqueue_many([task])
         return Statement(batch.sql, batch.params, lambda rows: batch.decode(rows)[0])
-    if task.reuse is not None:
-        return enqueue_reusing(task)
+    if task.reuse is not None:  # on a front, equal tasks are on the same shard whatever their shard_key
+        arguments = {**arguments_of(task), '"unique"': text(task.reuse)}
+        return call("queues.enqueue_unique", only(Enqueued), arguments)
     alone = enqueue(task)
     return Statement(alone.sql, alone.params, lambda rows: Enqueued(alone.decode(rows), created=True))
 

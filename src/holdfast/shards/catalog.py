@@ -9,7 +9,7 @@ from holdfast._install.schema import Sources
 from holdfast.errors import MigrationRefused
 
 Kind = Literal[
-    "id", "ids", "task", "batch", "after", "spec", "text", "first", "each", "numbered", "shard", "none"
+    "id", "ids", "task", "batch", "after", "unique", "text", "first", "each", "numbered", "shard", "none"
 ]
 Column = tuple[str, str]
 

@@ -194,17 +194,18 @@ def _home(function: Function) -> str:
             f"${function.place_of(argument)}" for argument in (route.detail or "").split()
         )
         return f"coalesce(holdfast_front.shard_of_text({texts}), holdfast_front.any_shard())"
-    if route.kind == "spec":
-        type_, payload, executor = (f"${function.place_of(name)}" for name in ("type", "payload", "executor"))
-        return (
-            f"coalesce(holdfast_front.shard_of_text({type_} || pg_catalog.chr(10) || coalesce({executor}, '')"
-            f" || pg_catalog.chr(10) || {payload}::text), 0)"
-        )
     if route.kind == "after":
         after, tasks = (f"${function.place_of(name)}" for name in (route.detail or "", "tasks"))
         return f"holdfast_front.shard_after({after}, {tasks})"
     given = [f"${function.place_of('type')}", *_keys(function)]
-    return f"holdfast_front.shard_of_task({', '.join(given)})"
+    home = f"holdfast_front.shard_of_task({', '.join(given)})"
+    if route.kind == "unique":
+        asked, *spec = (f"${function.place_of(name)}" for name in ("unique", "type", "executor", "payload"))
+        return (
+            f"case when {asked} in ('succeeded', 'active')"
+            f" then coalesce(holdfast_front.shard_of_spec({', '.join(spec)}), 0) else {home} end"
+        )
+    return home
 
 
 def _keys(function: Function) -> list[str]:

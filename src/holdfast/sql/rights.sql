@@ -171,8 +171,6 @@ grant execute on function
   queues.cancel, queues.reschedule, queues.explain, queues.list_tasks, queues.find_tasks, queues.watch
 to holdfast_client;
 grant execute on function queues.act_on_tasks to holdfast_client, holdfast_operator;
-grant execute on function queues.enqueue_reusing, queues.find_reusable_run, queues.store_reusable_run
-to holdfast_client;
 grant execute on function
   queues.enqueue_for_process, queues.refuse_change
 to holdfast_process;

@@ -204,7 +204,7 @@ BUGS = [
         "sql/functions/tasks.sql",
         "'concurrency_key', _task.concurrency_key,",
         "'concurrency_key', null,",
-        "tests/sql/test_enqueue_reusing.py",
+        "tests/sql/test_reuse.py",
     ),
     Bug(
         "a claim lets the rest of its transaction commit without waiting for the disk",

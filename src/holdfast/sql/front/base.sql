@@ -13,6 +13,16 @@ language sql immutable parallel safe
 as $$ select (('x' || pg_catalog.left(pg_catalog.md5(given), 8))::bit(32)::bigint % :keys)::integer $$;
 comment on function holdfast_front.shard_of_text(text) is 'Returns the number of the shard that has what has this key.';
 
+create function holdfast_front.shard_of_spec(type text, executor text, payload jsonb)
+returns integer
+language sql immutable parallel safe
+as $$
+  select holdfast_front.shard_of_text(
+    $1 || pg_catalog.chr(10) || coalesce($2, '') || pg_catalog.chr(10) || $3::text)
+$$;
+comment on function holdfast_front.shard_of_spec(text, text, jsonb) is
+  'Returns the number of the shard for a task whose key is its spec.';
+
 create function holdfast_front.any_shard()
 returns integer
 language sql volatile parallel safe
@@ -68,6 +78,8 @@ as $$
         case pg_catalog.jsonb_typeof($1 -> 'after') when 'array' then $1 -> 'after' else '[]' end) a(id)
       where a.id ~ '^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$'),
     pg_catalog.jsonb_build_array($1 - 'after'))
+  when $1 ->> 'unique' in ('succeeded', 'active')
+    then holdfast_front.shard_of_spec($1 ->> 'type', $1 ->> 'executor', coalesce($1 -> 'payload', '{}'))
   else holdfast_front.shard_of_text(coalesce($1 ->> 'shard_key', $1 ->> 'concurrency_key',
     ($1 ->> 'type') || pg_catalog.chr(10) || ($1 ->> 'idempotency_key'))) end
 $$;

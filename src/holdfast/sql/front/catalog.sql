@@ -73,7 +73,7 @@ order by 1, 2;
 --   task            the shard of a new task, by shard_key, concurrency_key, type and key, else any
 --   batch ARGUMENT  new tasks, each to its shard, and the answers in the order of the batch
 --   after ARGUMENT  new tasks on the shard of these ids, which have to be on one
---   spec            the shard of this type, executor and payload
+--   unique          the shard of this type, executor and payload, if that is the key of a unique task; else as task
 --   text ARGUMENTS  the shard of these texts, else any
 --   first           the first shard, which has what exists once: schedules, sessions, messages, processes
 --   each            all shards, one after the other. Of a read, a shard that is lost is left out where the session asks
@@ -91,16 +91,13 @@ order by 1, 2;
 select route.object, route.kind, route.detail, route.merge
 from (values
   ('queues.enqueue', 'task', null, null),
-  ('queues.enqueue_reusing', 'spec', null, null),
   ('queues.enqueue_many', 'batch', 'tasks', null),
   ('queues.enqueue_for_token', 'batch', 'tasks', null),
   ('queues.enqueue_for_client', 'none', null, null),
   ('queues.enqueue_for_process', 'none', null, null),
   ('queues.enqueue_simple', 'none', null, null),
-  ('queues.find_reusable_run', 'none', null, null),
-  ('queues.store_reusable_run', 'none', null, null),
   ('queues.enqueue_after', 'after', 'after', null),
-  ('queues.enqueue_unique', 'task', null, null),
+  ('queues.enqueue_unique', 'unique', null, null),
 
   ('queues.cancel', 'id', 'task_id', null),
   ('queues.retry', 'id', 'task_id', null),

@@ -150,7 +150,7 @@ end
 $$;
 
 -- Deletes old records of queues, lost workers and worker environments, and returns how many. Old means older than the
--- policy for history keeps. Also deletes rows of queues.reusable that no task uses.
+-- policy for history keeps.
 create or replace function queues.prune_history(max_rows integer, dry_run boolean, now timestamptz)
 returns integer
 language plpgsql volatile
@@ -171,21 +171,15 @@ declare
     select e.worker_id from queues.worker_environment e where e.recorded_at < _cutoff
       and (select true from queues.worker w where w.worker_id = e.worker_id limit 1) is null
     order by e.worker_id limit max_rows - cardinality(_acts) - cardinality(_losses) for update skip locked);
-  -- A row that find_reusable_run locked and that got no task is unused: it is deleted whatever its age.
-  _unused constant queues.reusable[] := array(
-    select r from queues.reusable r where r.task_id is null
-    order by r.task_id limit max_rows - cardinality(_acts) - cardinality(_losses) - cardinality(_environments)
-    for update skip locked);
 begin
   if not coalesce(dry_run, false) then
     perform set_config('holdfast.retention', 'on', true);
     delete from queues.act a where a.act_id = any (_acts);
     delete from queues.loss l where l.worker_id = any (_losses) and l.lost_at < _cutoff;
     delete from queues.worker_environment e where e.worker_id = any (_environments);
-    delete from queues.reusable r using unnest(_unused) u where r.spec_hash = u.spec_hash and r.namespace = u.namespace;
     perform set_config('holdfast.retention', _retention, true);
   end if;
-  return cardinality(_acts) + cardinality(_losses) + cardinality(_environments) + cardinality(_unused);
+  return cardinality(_acts) + cardinality(_losses) + cardinality(_environments);
 end
 $$;
 
@@ -453,9 +447,6 @@ begin
   delete from queues.outcome o where o.task_id = any (task_ids);
   if exists (select from queues.deletion d where d.task_id between _first and _last) then
     delete from queues.deletion d where d.task_id = any (task_ids);
-  end if;
-  if exists (select from queues.reusable r where r.task_id between _first and _last) then
-    delete from queues.reusable r where r.task_id = any (task_ids);
   end if;
   if exists (select from queues.wait w where w.task_id between _first and _last) then
     delete from queues.wait w where w.task_id = any (task_ids);

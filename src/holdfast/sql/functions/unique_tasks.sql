@@ -1,17 +1,19 @@
--- Enqueueing what may be there already, in three ways: an idempotency key names one request; a unique or debounced key
--- names the last task that was enqueued with it; a spec names a deterministic run whose result can be used again.
--- Invariant: while a transaction holds the row of a key or spec, no other one decides on it, so two enqueues never both
--- find nothing. Keys and specs belong to a namespace. A waiting task that a unique key has found is not claimed before
--- the caller's transaction ends.
+-- Enqueueing what may be there already, in two ways: an idempotency key names one request; a unique or debounced key
+-- names the last task that was enqueued with it. For a deterministic task whose result can be used again, that key is
+-- the hash of its spec, and its type is empty, as that is part of the spec.
+-- Invariant: while a transaction holds the row of a key, no other one decides on it, so two enqueues never both find
+-- nothing. Keys belong to a namespace. A waiting task that a unique key has found is not claimed before the caller's
+-- transaction ends.
 -- Lock order: keys of unique tasks by type and key; for each, the ready row of its task, by lock_task; then idempotency
--- keys by type and key. Or the row of a spec. All of them wait.
+-- keys by type and key. All of them wait.
 -- At the same time: the second enqueue of a key waits for the first, and then reads again in a statement of its own. If
 -- the first was rolled back, the key is free. A debounced enqueue does not wait for a worker that holds the former
 -- task: it records that this task is replaced, and if it comes back without having begun, cancel_replaced cancels it.
 -- If it comes back in the same moment, it stays, and is due before the new one.
 
 -- Enqueues a task unless one with the same type and key is there already, and returns it, or that one. With unique
--- waiting, one that has not begun counts; with unfinished, one that has not ended. With debounce, one that has not
+-- waiting, one that has not begun counts; with unfinished, one that has not ended. With succeeded, the spec is the key,
+-- and a run that has succeeded counts; with active, also one that is not finished. With debounce, one that has not
 -- begun is replaced: the new one runs after this time, and at the latest debounce_max after the first one was enqueued.
 -- Keys belong to a namespace. A task that was found waiting is not claimed before the caller's transaction ends, so it
 -- sees its changes.
@@ -42,7 +44,7 @@ as $$
 begin
   if num_nonnulls("unique", debounce) = 0 then
     raise exception using errcode = 'QF400',
-      message = 'give either unique, which is waiting or unfinished, or debounce';
+      message = 'give either unique, which is waiting, unfinished, succeeded or active, or debounce';
   end if;
   return query
   select e.task_id, e.created from queues.enqueue_many(jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
@@ -55,103 +57,6 @@ begin
     || jsonb_build_object('payload', payload)
     || case when metadata is null then '{}' else jsonb_build_object('metadata', metadata) end)) e;
 end
-$$;
-
--- Enqueues a deterministic task, or returns an existing run of the same spec. With succeeded, a run that has succeeded;
--- with active, also one that is not finished. Never a run of another type, executor, payload or namespace.
--- For holdfast_client and holdfast_process. Locks: the row of the spec. Security invoker, like enqueue, so that the
--- rights of the actual caller apply.
-create or replace function queues.enqueue_reusing(
-  type text,
-  payload jsonb default '{}',
-  queue text default null,
-  priority integer default null,
-  run_at timestamptz default null,
-  max_attempts integer default null,
-  timeout interval default null,
-  lease interval default null,
-  executor text default null,
-  metadata jsonb default null,
-  concurrency_key text default null,
-  reuse text default 'succeeded',
-  deadline interval default null)
-returns table (task_id uuid, created boolean)
-language plpgsql volatile
-set search_path = pg_catalog, pg_temp
-as $$
-#variable_conflict use_variable
-declare
-  _task_id uuid := queues.find_reusable_run(type, payload, executor, reuse);
-begin
-  if _task_id is not null then
-    return query select _task_id, false;
-    return;
-  end if;
-  _task_id := queues.enqueue(type, payload, queue, priority, run_at, null, max_attempts, timeout, lease, executor,
-    metadata, concurrency_key, deadline => deadline);
-  perform queues.store_reusable_run(_task_id);
-  return query select _task_id, true;
-end
-$$;
-
--- Returns the run that a deterministic task can reuse, or null. The run has the same spec and namespace and has
--- succeeded or, with active, is not finished. Holds the row of the spec until the transaction ends, so that two
--- simultaneous callers get one run.
--- For holdfast_client and holdfast_process; called by enqueue_reusing. Locks: the row of the spec.
-create or replace function queues.find_reusable_run(type text, payload jsonb, executor text, reuse text)
-returns uuid
-language plpgsql volatile security definer
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set jit = off
-as $$
-#variable_conflict use_variable
-declare
-  _namespace constant text := queues.namespace();
-  _hash bytea;
-  _holder uuid;
-begin
-  if reuse is null or reuse not in ('succeeded', 'active') then
-    raise exception using errcode = 'QF400', message = format('reuse %s is unknown', to_json(reuse)),
-      hint = 'Allowed: succeeded, active.';
-  elsif type is null or payload is null or payload = 'null' or queues.document_problem(payload,
-    (select s.value from queues.setting s where s.name = 'max_payload_bytes')) is not null
-  then
-    return null;  -- enqueue raises the error
-  end if;
-  _hash := queues.spec_hash(type, queues.executor_for(executor, payload), payload);
-  -- Retention may remove the row between the two statements; it is then inserted again.
-  for _try in 1..10 loop
-    insert into queues.reusable (spec_hash, namespace) values (_hash, _namespace) on conflict do nothing;
-    select r.task_id into _holder from queues.reusable r
-    where r.spec_hash = _hash and r.namespace = _namespace for update;
-    exit when found;
-  end loop;
-  -- A separate statement, so that it sees what other transactions committed during the wait.
-  return (
-    select t.task_id from queues.task t
-    left join queues.outcome o on o.task_id = t.task_id
-    where t.task_id = _holder
-      and (o.status = 'succeeded' or find_reusable_run.reuse = 'active' and o.task_id is null)
-      and (select true from queues.deletion d where d.task_id = t.task_id limit 1) is null);
-end
-$$;
-
--- Makes a task the reusable run of its spec, unless an unfinished run already is.
--- For holdfast_client and holdfast_process, for tasks of their namespace; called by enqueue_reusing. Locks: the row of
--- the spec.
-create or replace function queues.store_reusable_run(task_id uuid)
-returns void
-language sql volatile security definer
-set search_path = pg_catalog, pg_temp
-as $$
-  update queues.reusable r set task_id = t.task_id
-  from queues.task t
-  where t.task_id = store_reusable_run.task_id and t.namespace = queues.namespace()
-    and r.spec_hash = queues.spec_hash(t.type, t.executor, t.payload) and r.namespace = t.namespace
-    and (select true from queues.ready w where w.task_id = r.task_id limit 1) is null
-    and (select true from queues.lease l where l.task_id = r.task_id limit 1) is null
 $$;
 
 -- Returns the task for each request of a batch: a new one with the given id, or the one that already has its key in the
@@ -230,8 +135,8 @@ end
 $$;
 
 -- Inserts a batch like insert_tasks, of which some tasks come after others, or are unique or debounced. The
--- idempotency_key of a unique or debounced task is its key among those. If several of one batch have one type and key,
--- they are one task: the last one if it is debounced, else the first.
+-- idempotency_key of a unique or debounced task is its key among those, or else the hash of its spec. If several of one
+-- batch have one type and key, they are one task: the last one if it is debounced, else the first.
 -- Internal: called by insert_tasks. Locks: the keys of unique tasks in the order of (type, key), and ready rows of
 -- those that hold them; then as insert_tasks.
 create or replace function queues.insert_arranged(tasks jsonb, for_process boolean, enqueued_by text, namespace text)
@@ -248,6 +153,10 @@ declare
     from jsonb_array_elements(tasks) with ordinality e(element, n) order by e.n);
   _winners integer[] := array(select generate_series(1, _size));
   _held uuid[] := array_fill(null::uuid, array[_size]);
+  _keys text[] := array_fill(null::text, array[_size]);
+  _by_spec boolean[] := array(
+    select coalesce(e.element ->> 'unique' in ('succeeded', 'active'), false)
+    from unnest(_elements) with ordinality e(element, n) order by e.n);
   _inserted integer[];
   _one record;
   _found record;
@@ -256,8 +165,9 @@ begin
     perform queues.check_arrangement(_elements[_one.n], case when _size > 1 then format('tasks[%s].', _one.n - 1)
       else '' end);
   end loop;
-  if _size > 1 then
-    -- All of them, so that an error names the place in this batch, whichever of them are inserted in the end.
+  if _size > 1 or _by_spec[1] then
+    -- All of them, so that an error names the place in this batch, whichever of them are inserted in the end. Also
+    -- before the hash of a spec is computed.
     perform queues.read_tasks(
       (select jsonb_agg(e.element - _options order by e.n) from unnest(_elements) with ordinality e(element, n)),
       _size, for_process, queues.clock(), (select s.value from queues.setting s where s.name = 'max_payload_bytes'));
@@ -267,7 +177,11 @@ begin
     select g.type, g.key, array_agg(g.n order by g.n) as places,
       case when bool_or(g.debounced) then max(g.n) else min(g.n) end as winner
     from (
-      select n, _elements[n] ->> 'type' as type, _elements[n] ->> 'idempotency_key' as key,
+      select n, case when _by_spec[n] then '' else _elements[n] ->> 'type' end as type, case
+          when _by_spec[n] then encode(queues.spec_hash(_elements[n] ->> 'type',
+            queues.executor_for(_elements[n] ->> 'executor', coalesce(_elements[n] -> 'payload', '{}')),
+            coalesce(_elements[n] -> 'payload', '{}')), 'hex')
+          else _elements[n] ->> 'idempotency_key' end as key,
         _elements[n] ? 'debounce' as debounced
       from generate_series(1, _size) n where _elements[n] ?| array['unique', 'debounce']) g
     group by g.type, g.key order by g.type collate "C", g.key collate "C"
@@ -279,6 +193,7 @@ begin
       _winners[_one.places[_place]] := _one.winner;
     end loop;
     _held[_one.winner] := _found.task_id;
+    _keys[_one.winner] := _one.key;
     _elements[_one.winner] := _elements[_one.winner] - 'idempotency_key' || case
       when _found.run_at is null then '{}' else jsonb_build_object('run_at', _found.run_at) end;
   end loop;
@@ -292,7 +207,7 @@ begin
   loop
     _held[_one.place] := _one.task_id;
     if _elements[_one.place] ?| array['unique', 'debounce'] then
-      perform queues.store_unique(_one.task_id, tasks -> (_one.place - 1) ->> 'idempotency_key');
+      perform queues.store_unique(_one.task_id, _keys[_one.place], _by_spec[_one.place]);
     elsif not _one.created then
       _inserted := array_remove(_inserted, _one.place);
     end if;
@@ -328,11 +243,13 @@ begin
     when element ? 'when' and not element ? 'after' then 'when needs after'
     when element ->> 'when' not in ('succeeded', 'ended')
       then format('when is %s: expected succeeded or ended', element -> 'when')
-    when element ->> 'unique' not in ('waiting', 'unfinished')
-      then format('unique is %s: expected waiting or unfinished', element -> 'unique')
+    when element ->> 'unique' not in ('waiting', 'unfinished', 'succeeded', 'active')
+      then format('unique is %s: expected waiting, unfinished, succeeded or active', element -> 'unique')
     when element ?& array['unique', 'debounce'] then 'give either unique or debounce'
     when element ? 'debounce_max' and not element ? 'debounce' then 'debounce_max needs debounce'
     when element ? 'after' and _unique then 'a task that comes after others cannot be unique or debounced'
+    when element ->> 'unique' in ('succeeded', 'active') then case when element ? 'idempotency_key'
+      then format('unique is %s, which takes the spec as key: leave the key out', element -> 'unique') end
     when _unique and jsonb_typeof(element -> 'idempotency_key') is distinct from 'string'
       then 'a unique or debounced task needs an idempotency_key'
     when element ? 'debounce' and element ? 'run_at' then 'a debounced task has no run_at of its own'
@@ -373,9 +290,9 @@ declare
 begin
   if key is null or octet_length(key) not between 1 and 500 then
     raise exception using errcode = 'QF400', message = 'a unique or debounced task needs a key of 1 to 500 bytes';
-  elsif num_nonnulls("unique", debounce) <> 1 or "unique" not in ('waiting', 'unfinished') then
+  elsif num_nonnulls("unique", debounce) <> 1 or "unique" not in ('waiting', 'unfinished', 'succeeded', 'active') then
     raise exception using errcode = 'QF400',
-      message = 'give either unique, which is waiting or unfinished, or debounce';
+      message = 'give either unique, which is waiting, unfinished, succeeded or active, or debounce';
   elsif debounce not between interval '0' and interval '1 year'
     or debounce_max not between debounce and interval '1 year'
     or debounce_max is not null and debounce is null
@@ -383,7 +300,9 @@ begin
     raise exception using errcode = 'QF400',
       message = 'debounce is at most one year, and debounce_max at least as long';
   end if;
-  perform queues.check_name('type', type);
+  if "unique" is null or "unique" not in ('succeeded', 'active') then
+    perform queues.check_name('type', type);
+  end if;
 
   for _try in 1..10 loop
     insert into queues.unique_task (type, key, namespace) values (find_unique.type, find_unique.key, _namespace)
@@ -394,6 +313,15 @@ begin
   end loop;
   if not found then
     raise exception using errcode = 'QF503', message = 'the key of a unique task is removed too often; try again';
+  end if;
+  if "unique" in ('succeeded', 'active') then
+    task_id := (
+      select t.task_id from queues.task t
+      left join queues.outcome o on o.task_id = t.task_id
+      where t.task_id = _held.task_id
+        and (o.status = 'succeeded' or find_unique."unique" = 'active' and o.task_id is null)
+        and (select true from queues.deletion d where d.task_id = t.task_id limit 1) is null);
+    return;
   end if;
   if _held.task_id is not null then
     -- Locked until the caller's transaction ends: a claim in between would run without seeing its changes.
@@ -426,9 +354,9 @@ begin
 end
 $$;
 
--- Stores that a task that was just enqueued holds its key of unique tasks.
+-- Stores that a task that was just enqueued holds its key of unique tasks. A spec stays with a run that is unfinished.
 -- Internal: called by insert_arranged, which has locked the key. Locks: the row of the key.
-create or replace function queues.store_unique(task_id uuid, key text)
+create or replace function queues.store_unique(task_id uuid, key text, by_spec boolean)
 returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -438,7 +366,10 @@ as $$
 begin
   update queues.unique_task u set task_id = t.task_id
   from queues.task t
-  where t.task_id = store_unique.task_id and u.type = t.type and u.key = store_unique.key and u.namespace = t.namespace;
+  where t.task_id = store_unique.task_id and u.type = case when by_spec then '' else t.type end
+    and u.key = store_unique.key and u.namespace = t.namespace
+    and not (by_spec and ((select true from queues.ready w where w.task_id = u.task_id limit 1) is not null
+      or (select true from queues.lease l where l.task_id = u.task_id limit 1) is not null));
 end
 $$;
 

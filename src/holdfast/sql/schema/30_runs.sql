@@ -1,17 +1,5 @@
--- Durable runs: what a run remembers, is sent, starts and waits for, and its generations. Also chores, runs that can be
--- reused, and groups of errors.
-
--- The reusable run of each spec, for deterministic tasks. Other tasks have no row here, and no index on their hash.
-create table queues.reusable (
-  spec_hash bytea not null,
-  namespace text collate "C" not null,
-  task_id uuid,
-  constraint one_run_to_reuse primary key (spec_hash, namespace)
-);
-create index reusable_of_task on queues.reusable (task_id);
-comment on table queues.reusable is 'The reusable run of each spec, per namespace, for deterministic tasks.';
-comment on column queues.reusable.task_id is
-  'Null while the first run is being enqueued. Retention removes a row that stays null.';
+-- Durable runs: what a run remembers, is sent, starts and waits for, and its generations. Also chores and keys of
+-- unique tasks.
 
 -- Separate from the worker's row, which is removed with the worker.
 create table queues.worker_environment (
@@ -125,7 +113,8 @@ comment on column queues.wait.policy is
   'Of a join: all (every child has ended), first (this one has), ended or succeeded (all that the task comes after).';
 
 -- The task that holds a key of unique or debounced tasks, until another one takes its place. An enqueue locks the row
--- until its transaction ends, so that two enqueues of one key follow each other.
+-- until its transaction ends, so that two enqueues of one key follow each other. For tasks whose key is their spec, the
+-- type is empty.
 create table queues.unique_task (
   type text collate "C" not null,
   key text collate "C" not null,

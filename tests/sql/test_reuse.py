@@ -1,4 +1,4 @@
-"""queues.enqueue_reusing: a deterministic task runs once, and later callers get that run."""
+"""queues.enqueue_unique by spec: a deterministic task runs once, and later callers get that run."""
 
 from typing import Any
 from uuid import UUID
@@ -25,8 +25,8 @@ from support.sessions import in_background, wait_until_blocked
 
 
 def reuse(conn: Connection, mode: str = "succeeded", **arguments: Any) -> tuple[UUID, bool]:
-    given = {"type": "default.work", "payload": {"a": 1}, "reuse": mode, **arguments}
-    (row,) = call(conn, "queues.enqueue_reusing", given)
+    given = {"type": "default.work", "payload": {"a": 1}, '"unique"': mode, **arguments}
+    (row,) = call(conn, "queues.enqueue_unique", given)
     return row["task_id"], row["created"]
 
 
@@ -86,7 +86,7 @@ def test_one_that_came_to_nothing_is_run_again(tx: Connection, ending: str) -> N
         case "gone":
             end(tx, task)
             tx.execute("select queues.forget_tasks(array[%s::uuid])", [first])
-            assert rows(tx, "select from queues.reusable") == []
+            assert rows(tx, "select from queues.unique_task") == []
 
     again, created = reuse(tx, "active")
     assert (created, again == first) == (True, False)
@@ -97,14 +97,32 @@ def test_tasks_that_did_not_ask_have_no_part_in_it(tx: Connection) -> None:
     plain = enqueue(tx, payload={"a": 1})
     end(tx, claim_one(tx))
 
-    assert rows(tx, "select from queues.reusable") == []
+    assert rows(tx, "select from queues.unique_task") == []
     found, created = reuse(tx)
     assert (created, found == plain) == (True, False)
 
 
+def test_a_key_of_a_user_is_no_spec(tx: Connection) -> None:
+    found, _ = reuse(tx, "active")
+    spec_hash = status(tx, found)["spec_hash"]
+    other, created = reuse(tx, "unfinished", payload={"b": 1}, key=spec_hash)
+    assert created
+    assert reuse(tx, "active") == (found, False)
+    assert reuse(tx, "unfinished", payload={"b": 1}, key=spec_hash) == (other, False)
+
+
+def test_equal_specs_of_a_batch_are_one_task(tx: Connection) -> None:
+    batch = [{"type": "default.work", "payload": {"a": n}, "unique": "active"} for n in (1, 2, 1)]
+    one, two, again = call(tx, "queues.enqueue_many", {"tasks": batch})
+    assert (again["task_id"], two["task_id"] == one["task_id"]) == (one["task_id"], False)
+    assert reuse(tx, "active", payload={"a": 2}) == (two["task_id"], False)
+
+
 def test_what_enqueue_refuses_is_refused_here(tx: Connection) -> None:
-    with refused(tx, "QF400", "reuse", "unknown"):
+    with refused(tx, "QF400", "unique", "always"):
         reuse(tx, "always")
+    with refused(tx, "QF400", "key"):
+        reuse(tx, key="mine")
     with refused(tx, "QF400", "payload"):
         reuse(tx, payload=None)
     with refused(tx, "QF400", "executor"):
