@@ -20,7 +20,7 @@ COMPILE = $(BIN)/uv pip compile --generate-hashes --no-emit-index-url --universa
   --custom-compile-command 'make lock'
 SOURCES = $(wildcard src tests benchmarks examples)
 
-.PHONY: help up test test-full programs suite-18 suite-16 suite-15 suite-all torture soak planted torture-web check types lint format bench bench-outbox bench-isolation bench-shards bench-start bench-workflows bench-pages bench-peers docs screenshots dist ten-minutes lock clean
+.PHONY: help up test test-full programs suite-18 suite-16 suite-15 suite-all torture soak planted torture-web check types lint format bench bench-outbox bench-isolation bench-shards bench-start bench-workflows bench-pages bench-peers docs screenshots dist ten-minutes manifests lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,7 +61,7 @@ suite-all: suite-18
 
 # Tests that need one of these are skipped where it cannot be had, except where CI says that nothing may be.
 programs:
-	@for program in promtool pgbouncer faketime nats-server rabbitmq chromium axe plproxy patroni; do tools/ensure-$$program || [ "$${CI:-}" != true ]; done
+	@for program in promtool pgbouncer faketime nats-server rabbitmq chromium axe plproxy patroni podman helm kubectl linters; do tools/ensure-$$program || [ "$${CI:-}" != true ]; done
 
 torture: $(VENV) ## plant bugs, then kill workers, servers and connections for 20 minutes, and check that nothing is lost; QUICK=1 for 3
 	$(if $(ARGS),,$(MAKE) planted ARGS=)
@@ -133,10 +133,16 @@ ten-minutes: $(VENV) ## follow the first tutorial in an empty environment, look 
 	@tools/ensure-chromium
 	HOLDFAST_RELEASE=true $(BIN)/python -m pytest tests/browser/test_ten_minutes.py -n0 -k nothing $(ARGS)
 
+manifests: ## write deploy/kubernetes from the Helm chart in deploy/helm
+	@tools/ensure-helm
+	build/helm/helm template shop deploy/helm > deploy/kubernetes/shop.yaml
+	build/helm/helm template shop deploy/helm --set worker.autoscaling.enabled=true \
+	  --show-only templates/autoscaling.yaml > deploy/kubernetes/keda/scaled-object.yaml
+
 lock: $(VENV) ## resolve the dependencies again: requirements.lock, and of the image deploy/requirements.txt
 	$(COMPILE) pyproject.toml --all-extras --upgrade --output-file requirements.lock
-	echo hatchling | $(COMPILE) pyproject.toml - --constraints requirements.lock --extra comms --extra events \
-	  --extra fast --extra metrics --extra web --output-file deploy/requirements.txt
+	echo hatchling | $(COMPILE) pyproject.toml - --constraints requirements.lock --extra amqp --extra comms \
+	  --extra events --extra fast --extra metrics --extra nats --extra otel --extra web --output-file deploy/requirements.txt
 
 clean: ## remove what can be built again; your data in .holdfast stays
 	rm -rf .venv .bench dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

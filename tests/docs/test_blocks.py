@@ -5,12 +5,10 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import psycopg
@@ -18,9 +16,23 @@ import pytest
 import typer
 
 from holdfast.cli import app
-from support.documents import DOCS, REFERENCE, ROOT, blocks, code, name_of, pages, prose
+from support.documents import REFERENCE, ROOT, blocks, code, name_of, pages, prose
 
-LANGUAGES = {"", "console", "diff", "html", "ini", "json", "python", "sh", "sql", "text", "toml", "yaml"}
+LANGUAGES = {
+    "",
+    "console",
+    "diff",
+    "dockerfile",
+    "html",
+    "ini",
+    "json",
+    "python",
+    "sh",
+    "sql",
+    "text",
+    "toml",
+    "yaml",
+}
 ROOT_COMMAND = typer.main.get_command(app)
 HELP = {"--help", "-h"}
 yaml: Any = import_module("yaml")  # comes with MkDocs, and has no types
@@ -29,7 +41,6 @@ yaml: Any = import_module("yaml")  # comes with MkDocs, and has no types
 NOT_UNDERSTOOD = {"42601", "42703", "42883", "42P01"}
 
 _INLINE = re.compile(r"`(holdfast [a-z][^`]*)`")
-_UNIT = re.compile(r"^# /etc/systemd/system/(?P<name>[\w-]+\.service)$", re.MULTILINE)
 
 
 def _commands(page: Path) -> Iterator[str]:
@@ -42,25 +53,6 @@ def _commands(page: Path) -> Iterator[str]:
                 called = re.match(r"^(?:\$ )?(?:\w+=(?:\"[^\"]*\"|\S*) )*(?:\S*/)?(holdfast [a-z-].*)$", line)
                 if called:
                     yield called[1]
-        elif language == "ini":
-            yield from (
-                f"holdfast {called}"
-                for called in re.findall(r"^ExecStart=\S+/holdfast (.+)$", block, re.MULTILINE)
-            )
-        elif language == "yaml":
-            for document in yaml.safe_load_all(block):
-                yield from _containers(document)
-
-
-def _containers(document: Any) -> Iterator[str]:
-    if isinstance(document, dict):
-        if "command" in document:
-            yield shlex.join([*document["command"], *document.get("args", [])])
-        for value in document.values():
-            yield from _containers(value)
-    elif isinstance(document, list):
-        for value in document:
-            yield from _containers(value)
 
 
 def wrong_call(line: str) -> str | None:
@@ -134,7 +126,7 @@ def test_blocks_are_what_they_claim_to_be(page: Path) -> None:
         configparser.RawConfigParser(strict=False).read_string(block)
     for block in code(text, "yaml"):
         for document in yaml.safe_load_all(block):
-            is_named = block.startswith("# /etc/")
+            is_named = block.startswith(("# /etc/", "# values.yaml"))
             assert is_named or {"apiVersion", "kind", "metadata"} <= document.keys()
     if commands := code(text, "sh"):
         read = subprocess.run(
@@ -172,24 +164,3 @@ def test_statements_on_pages_are_understood_by_the_server(tx: psycopg.Connection
             for statement in filter(str.strip, block.split(";")):
                 refusal = _refusal(tx, statement)
                 assert getattr(refusal, "sqlstate", None) not in NOT_UNDERSTOOD, f"{name_of(page)}: {refusal}"
-
-
-def test_units_are_understood_by_systemd(tmp_path: Path) -> None:
-    if which("systemd-analyze") is None:
-        pytest.skip("systemd-analyze is not there")
-    program = Path(sys.executable).with_name("holdfast")
-    units = []
-    for block in code((DOCS / "howto" / "deploy-with-systemd.md").read_text(), "ini"):
-        named = _UNIT.search(block)
-        assert named
-        units.append(tmp_path / named["name"])
-        units[-1].write_text(block.replace("/srv/shop/.venv/bin/holdfast", str(program)))
-    assert len(units) == 3
-    verified = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", *units],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (verified.returncode, verified.stderr) == (0, "")
