@@ -103,12 +103,12 @@ def serving(url: str) -> Iterator[tuple[Any, str]]:
     """The application on a port of this machine, without logins, so that values are shown and searched."""
     settings = Settings.load(database_url=url)
     listen = ListenAddress("127.0.0.1", 0, None, None)
-    with bind(listen) as bound:
+    with bind(listen, settings) as listener:
         web = create_app(App(settings=settings), settings=settings, asks_for_login=False, is_local=True)
-        server = make_server(web, listen)
-        thread = threading.Thread(target=server.run, args=([bound],))
+        server = make_server(web, listen, listener)
+        thread = threading.Thread(target=server.run)
         thread.start()
-        host, port = bound.getsockname()[:2]
+        host, port = listener.getsockname()[:2]
         try:
             with socket.create_connection((host, port)):
                 yield web, f"http://{host}:{port}"

@@ -21,6 +21,7 @@ from holdfast.server import create_app
 from holdfast.server.access import MAX_RECORDED
 from holdfast.server.security import SecurityMiddleware, TrustedProxies
 from holdfast.server.web_server import ListenAddress, bind, check_exposure, serves_this_machine_only
+from holdfast.settings import Settings
 from support.commands import run
 from support.database import Database
 from support.web import Web, serving
@@ -306,10 +307,10 @@ def test_an_invalid_or_used_address_is_explained() -> None:
     with pytest.raises(ConfigurationError, match="cannot listen on"):
         check_exposure(ListenAddress("no such host", 0), asks_for_login=True, hosts=())
     with (
-        bind(ListenAddress("127.0.0.1", 0)) as taken,
+        bind(ListenAddress("127.0.0.1", 0), Settings()) as taken,
         pytest.raises(ConfigurationError, match="cannot listen"),
     ):
-        bind(ListenAddress("127.0.0.1", taken.getsockname()[1]))
+        bind(ListenAddress("127.0.0.1", taken.getsockname()[1]), Settings())
 
 
 def test_the_openapi_document_refers_to_no_other_host(web: Web) -> None:

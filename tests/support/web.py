@@ -100,17 +100,17 @@ def serving(
 ) -> Iterator[Web]:
     chosen = Settings.load(**{"database_url": web_dsn(database), "web_secret": SECRET} | settings)
     listen = listen or ListenAddress("127.0.0.1", 0, *(certificate or (None, None)))
-    with bind(listen) as bound:
-        url = address_of(listen, bound)
+    with bind(listen, chosen) as listener:
+        url = address_of(listen, listener)
         where = app or App(settings=chosen)
         chosen = chosen.model_copy(update={"web_url": url})
         web = create_app(where, settings=chosen, asks_for_login=asks_for_login, hosts=(*LOCAL_HOSTS, *hosts))
-        server = make_server(web, listen)
-        thread = threading.Thread(target=server.run, args=([bound],), name="web")
+        server = make_server(web, listen, listener)
+        thread = threading.Thread(target=server.run, name="web")
         thread.start()
         running = Web(database, url, web, web.state.site, Engine(database.connect()), server)
         try:
-            with socket.create_connection(bound.getsockname()[:2]):
+            with socket.create_connection(listener.getsockname()[:2]):
                 yield running
         finally:
             running.close()

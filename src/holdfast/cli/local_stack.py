@@ -25,10 +25,9 @@ from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
-    import socket
-
     from fastapi import FastAPI
 
+    from holdfast.server.listener import Listener
     from holdfast.server.web_server import ListenAddress
 
 GRACE_SECONDS = 5.0
@@ -46,7 +45,7 @@ class LocalStack:
     command: str
     settings: Settings
     listen: "ListenAddress"
-    bound: "socket.socket"
+    listener: "Listener"
     url: str
     log: Log = field(default_factory=Log)
 
@@ -54,7 +53,7 @@ class LocalStack:
     def address(self) -> str:
         from holdfast.server.web_server import address_of  # noqa: PLC0415 - an extra
 
-        return address_of(self.listen, self.bound)
+        return address_of(self.listen, self.listener)
 
     @property
     def database(self) -> str:
@@ -84,10 +83,10 @@ def local_stack(
     listen = ListenAddress("127.0.0.1", settings.web_port, certificate, key)
     check_exposure(listen, asks_for_login=True, hosts=())
     # Bind first: a port in use is the most common problem, and nothing has been started yet.
-    with bind(listen) as bound, _database(settings) as url:
+    with bind(listen, settings) as listener, _database(settings) as url:
         single = settings.database_url is not None and settings.single_login
         migrate(url, single_login=single, choice=Choice.of(settings))
-        yield LocalStack(command, settings, listen, bound, url)
+        yield LocalStack(command, settings, listen, listener, url)
 
 
 def serve_all(
@@ -105,7 +104,7 @@ def serve_all(
         configure("console", os.environ.get("HOLDFAST_LOG_LEVEL") or "info")
     for library in ("uvicorn.error", "watchfiles"):  # every start and every event
         logging.getLogger(library).setLevel(logging.WARNING)
-    server = make_server(web, stack.listen)
+    server = make_server(web, stack.listen, stack.listener)
     processes = LocalProcesses(
         parts,
         stack.log,
@@ -121,7 +120,7 @@ def serve_all(
         threading.Thread(target=watch, name="changes", daemon=True).start()
         _say(welcome(token), err=False)
         try:
-            server.run(sockets=[stack.bound])
+            server.run()
         finally:
             if changes is not None:
                 changes.stop()

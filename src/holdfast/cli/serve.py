@@ -96,7 +96,7 @@ def serve(
         asks_for_login=not options.no_login,
         is_local=serves_this_machine_only(listen, named, settings.web_url, settings.web_proxies),
     )
-    server = make_server(web, listen)
-    with bind(listen) as bound:
-        typer.echo(f"Serving on {address_of(listen, bound)}", err=True)
-        server.run(sockets=[bound])
+    with bind(listen, settings) as listener:
+        server = make_server(web, listen, listener)
+        typer.echo(f"Serving on {address_of(listen, listener)}", err=True)
+        server.run()

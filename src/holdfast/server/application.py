@@ -65,7 +65,6 @@ def create_app(
         name=settings.web_name,
         trace_url=settings.trace_url,
         log_url=settings.log_url,
-        max_connections=settings.web_max_connections,
     )
     return assemble(Site(DatabaseAddress(lambda: elsewhere or app.database_url), options, app.tasks))
 

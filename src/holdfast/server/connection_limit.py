@@ -1,6 +1,7 @@
 """How many connections a server accepts: in total, from one address, and in reserve for probes."""
 
 import resource
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ BACKLOG = 128
 # The event loop may accept a whole backlog before it handles the first; the rest is for the database.
 RESERVED_FILES = BACKLOG + 96
 FOR_PROBES = 32
+FIRST_REQUEST_SECONDS = 10.0
+"""How long a connection has until its first request begins, with TLS and the head of that request."""
 
 
 @dataclass(slots=True, eq=False)
@@ -19,6 +22,7 @@ class TrackedConnection:
     source: str
     drop: Callable[[], None]
     probes_only: bool = False
+    idle_until: float = 0.0
 
 
 @dataclass
@@ -50,12 +54,13 @@ class ConnectionLimiter:
             connection.probes_only = True
         self._connections.add(connection)
         self._sources[source] += 1
-        self.mark_idle(connection)
+        self.mark_idle(connection, FIRST_REQUEST_SECONDS)
         return connection
 
-    def mark_idle(self, connection: TrackedConnection) -> None:
-        """It has not sent a request, or has its response."""
+    def mark_idle(self, connection: TrackedConnection, seconds: float) -> None:
+        """It has no request in progress, and may stay so for this long."""
         if connection in self._connections:
+            connection.idle_until = time.monotonic() + seconds
             self._idle.setdefault(connection.source, {})[connection] = None
 
     def mark_busy(self, connection: TrackedConnection) -> None:
@@ -72,6 +77,13 @@ class ConnectionLimiter:
         self._sources[connection.source] -= 1
         if not self._sources[connection.source]:
             del self._sources[connection.source]
+
+    async def drop_overdue(self) -> None:
+        """Drop connections that were idle for too long. To be called every second."""
+        now = time.monotonic()
+        for connection in [one for idle in self._idle.values() for one in idle if one.idle_until <= now]:
+            self.remove(connection)
+            connection.drop()
 
     def _drop_idle(self, source: str | None) -> bool:
         if source is None:

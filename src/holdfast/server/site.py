@@ -47,7 +47,6 @@ class SiteOptions:
     url: str | None = None
     proxies: tuple[str, ...] = ()
     max_waits: int = 5000
-    max_connections: int = 10_000
     samples: bool = True
     name: str | None = None
     trace_url: str | None = None

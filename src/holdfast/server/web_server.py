@@ -1,6 +1,5 @@
 """The uvicorn server: which addresses it may listen on, TLS, and an orderly shutdown."""
 
-import asyncio
 import ipaddress
 import socket
 import ssl
@@ -8,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -16,9 +14,10 @@ from fastapi import FastAPI
 
 from holdfast.errors import ConfigurationError
 from holdfast.server.connection_limit import BACKLOG, ConnectionLimiter, max_connections_allowed
-from holdfast.server.protocol import KEEP_ALIVE_SECONDS, ConnectionAcceptor, DeadlineProtocol
+from holdfast.server.listener import KEEP_ALIVE_SECONDS, Listener, RequestDeadlines
 from holdfast.server.security import LOCAL_HOSTS, TrustedProxies, without_port
 from holdfast.server.site import Site
+from holdfast.settings import Settings
 
 GRACE_SECONDS = 10
 STUCK_MILLISECONDS = 60_000
@@ -42,9 +41,13 @@ class ListenAddress:
 class HttpServer(uvicorn.Server):
     """Ends waiting requests when it shuts down, instead of waiting for them."""
 
-    def __init__(self, config: uvicorn.Config, stop_waits: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, listener: Listener, stop_waits: Callable[[], None]) -> None:
         super().__init__(config)
+        self._listener = listener
         self._stop_waits = stop_waits
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        super().run(sockets or [self._listener])
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal shuts down in order, the second at once. Uvicorn would raise the signal again."""
@@ -97,7 +100,7 @@ def check_exposure(
         )
 
 
-def bind(listen: ListenAddress) -> socket.socket:
+def bind(listen: ListenAddress, settings: Settings) -> Listener:
     try:
         family, _, _, _, address = socket.getaddrinfo(
             listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -113,13 +116,18 @@ def bind(listen: ListenAddress) -> socket.socket:
     # Inherited by every connection: the kernel closes those whose client acknowledges nothing.
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_MILLISECONDS)
-    return bound
+    maximum = max_connections_allowed(settings.web_max_connections)
+    proxies = TrustedProxies(settings.web_proxies)
+    return Listener(bound, ConnectionLimiter(maximum, max(1, maximum // 2), proxies.has))
 
 
-def make_server(web: FastAPI, listen: ListenAddress) -> HttpServer:
+def make_server(web: FastAPI, listen: ListenAddress, listener: Listener) -> HttpServer:
     site: Site = web.state.site
     config = uvicorn.Config(
-        web,
+        RequestDeadlines(web, listener),
+        loop="asyncio",  # another would not ask the listener
+        http="h11",  # limits the head of a request
+        ws="none",
         access_log=False,  # URLs may contain tickets
         log_config=None,
         server_header=False,
@@ -127,32 +135,17 @@ def make_server(web: FastAPI, listen: ListenAddress) -> HttpServer:
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_notify=0,  # every second
+        callback_notify=listener.limiter.drop_overdue,
+        ssl_certfile=listen.certificate,
+        ssl_keyfile=listen.key,
+        ssl_ciphers="ECDHE+AESGCM:ECDHE+CHACHA20",  # forward secrecy and authenticated encryption
     )
-    config.load()
-    maximum = max_connections_allowed(site.options.max_connections)
-    proxies = TrustedProxies(site.options.proxies)
-    limiter = ConnectionLimiter(maximum, max(1, maximum // 2), proxies.has)
-    tls = _tls(listen)
-
-    def accept(**given: Any) -> asyncio.Protocol:
-        return ConnectionAcceptor(limiter, tls, lambda tracked: DeadlineProtocol(limiter, tracked, **given))
-
-    config.http_protocol_class = accept  # type: ignore[assignment] # it is only called
-    return HttpServer(config, site.stop_waits)
-
-
-def _tls(listen: ListenAddress) -> ssl.SSLContext | None:
-    """TLS 1.3, or 1.2 with forward secrecy and authenticated encryption."""
-    if listen.certificate is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
     try:
-        context.load_cert_chain(listen.certificate, listen.key)
+        config.load()
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(f"the certificate cannot be used: {error}") from error
-    return context
+    return HttpServer(config, listener, site.stop_waits)
 
 
 def address_of(listen: ListenAddress, bound: socket.socket) -> str:

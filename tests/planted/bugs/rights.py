@@ -267,9 +267,9 @@ BUGS = [
     ),
     Bug(
         "half-sent requests are waited for without end",
-        "server/protocol.py",
-        '        elif phase == "head":\n',
-        '        elif phase == "never":\n',
+        "server/connection_limit.py",
+        "if one.idle_until <= now]",
+        "if one.idle_until < 0]",
         "tests/http/test_connections.py",
     ),
     Bug(
