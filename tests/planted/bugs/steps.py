@@ -12,7 +12,7 @@ BUGS = [
     ),
     Bug(
         "an upgraded task that was cancelled with those before it no longer needs their success",
-        "sql/migrations/0002_generations.sql",
+        "sql/migrations/0002_chores_and_generations.sql",
         "\n    or exists (select from queues.outcome o where o.task_id = c.parent_id and o.cause = 'd')",
         "",
         "tests/migrations/test_version_1.py",

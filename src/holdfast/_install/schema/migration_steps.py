@@ -79,6 +79,9 @@ class MigrationSteps:
             older = f"{_LAST_INSTALLED} between 1 and {number - 1}"
             here = f"{older} and {_among(part.name, 'parts')} and not {_among(part.name, 'added')}"
             yield Step([piece], here, f"applying {piece.name}")
+        upgraded = f"{_LAST_INSTALLED} between 1 and {self.sources.version - 1}"
+        for part in [self.sources.core, *self._units]:
+            yield Step(part.comments, f"{upgraded} and {_among(part.name, 'parts')}")
         yield Step(self._dropping_stale, announced="replacing functions and views")
         yield from self._replacing
         yield Step([self.sources.section("rights.sql", "revokes")])

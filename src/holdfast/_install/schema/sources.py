@@ -31,6 +31,7 @@ _FUNCTION = re.compile(
 _DESCRIBED = re.compile(
     r"^(?P<text>(?:--[^\n]*\n)+)create or replace (?P<kind>function|view) (?P<name>[a-z_.]+)", re.MULTILINE
 )
+_COMMENT = re.compile(r"^comment on (?:(?!;\n).)*;\n", re.DOTALL | re.MULTILINE)
 _FIRST_SENTENCE = re.compile(r"(.*?)[.:](?=\s|$)", re.DOTALL)
 _VIEW = re.compile(r"create or replace view (?P<name>[a-z_.]+)[^;]*? as\s(?P<query>[^;]*);")
 
@@ -62,6 +63,12 @@ class Part:
     @property
     def tables(self) -> list[SqlPiece]:
         return [*self.of("schemas"), *self.of("tables")]
+
+    @property
+    def comments(self) -> list[SqlPiece]:
+        """What its tables and columns are for, after a migration: no migration says it a second time."""
+        text = "".join(found for piece in self.of("tables") for found in _COMMENT.findall(piece.sql))
+        return [SqlPiece(f"comments of {self.name}", text)]
 
     @property
     def migrations(self) -> list[tuple[int, SqlPiece]]:

@@ -16,9 +16,5 @@ create unlogged table queues.route (
   queue text collate "C" not null
 ) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 create index route_of_task on queues.route (login, type);
-comment on table queues.route is
-  'For each login and type that were enqueued lately: the namespace, the defaults and the lane of such a task.';
-comment on column queues.route.version is
-  'Valid while it is that of queues.route_version, which grows when a namespace or a declared default changes.';
 create sequence queues.route_version as bigint;
 do $$ begin perform pg_catalog.nextval('queues.route_version'); end $$;

@@ -5,9 +5,6 @@ drop trigger if exists removed_by_retention_only on queues.error;
 drop trigger if exists append_only on queues.error;
 
 alter table queues.error add column error_group uuid;
-comment on column queues.error.error_group is
-  'The same for all errors of a type that differ only in numbers, ids and quoted values: see queues.group_of_error. '
-  'Null if an action on the task ended the run.';
 
 -- As many as are counted. Older ones stay without a group.
 update queues.error e

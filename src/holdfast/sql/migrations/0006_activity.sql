@@ -18,11 +18,6 @@ create table queues.activity (
   constraint activity_pkey primary key (queue, type, at)
 ) with (fillfactor = 70);
 create index activity_in_time on queues.activity (at);
-comment on table queues.activity is
-  'How many attempts ended how in five minutes, for each type of a queue, each queue, and all. Kept for 25 hours.';
-comment on column queues.activity.run_seconds is 'How long these attempts ran, added up.';
-comment on column queues.activity.delay_seconds is 'How long they had waited from due to start, added up.';
-comment on column queues.activity.due is 'Waiting tasks that were due at the last sample of this time.';
 insert into queues.activity (at, queue, type, succeeded, failed, cancelled, retrying, run_seconds, due, running)
 select a.at, a.queue, a.type, a.succeeded, a.failed + a.dead_letter, a.cancelled, a.retrying, a.run_seconds, a.due,
   a.running

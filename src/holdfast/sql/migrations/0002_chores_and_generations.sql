@@ -1,6 +1,6 @@
--- Version 2 except generations, which come next: what a commit leaves to be done is a row of queues.chore, the cause of
--- a cancellation is a column, failed tries of steps are errors, events have namespaces, and signals a size. A column
--- that does not come last stands where it takes the least space: its table is written anew.
+-- Version 2, generations last: what a commit leaves to be done is a row of queues.chore, the cause of a cancellation is
+-- a column, failed tries of steps are errors, events have namespaces, and signals a size. A column that does not come
+-- last stands where it takes the least space: its table is written anew.
 
 -- Facts are rewritten here. The functions of this release put the triggers back.
 do $$
@@ -27,7 +27,6 @@ create table queues.lane_hoarder (
   namespace text collate "C" not null,
   noticed_at timestamptz not null
 );
-comment on table queues.lane_hoarder is 'Namespaces that have reached the limit on lanes.';
 insert into queues.lane_hoarder (namespace, noticed_at) select h.namespace, h.noticed_at from internal.lane_hoarder h;
 drop table internal.lane_hoarder;
 
@@ -38,10 +37,6 @@ alter table queues.outcome
   add column cause "char" constraint known_cause check (cause in ('d', 'p', 's')),
   add column cause_id uuid,
   set (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_insert_scale_factor = 0.02);
-comment on column queues.outcome.cause is
-  'Why the engine cancelled it: d a task before it did not succeed, p its parent did not succeed, s the step of its '
-  'parent that waited for it is over. Null if the engine did not.';
-comment on column queues.outcome.cause_id is 'The task before it, or its parent.';
 
 -- Version 1 knew causes only from these sentences, of outcomes and of tasks that were still to be cancelled.
 create function internal.cause_of_version_1(reason text, out cause "char", out cause_id uuid)
@@ -74,17 +69,6 @@ create table queues.chore (
   constraint cancellation_has_a_cause check ((kind = 'c') = (cause is not null and cause_id is not null))
 ) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
 create index chores_of_task on queues.chore (task_id);
-comment on table queues.chore is
-  'What the engine has to do soon, in transactions and a name of its own: see queues.do_chores.';
-comment on column queues.chore.kind is
-  'w the wait of this run may be over; c this task is to be cancelled; j joins that wait for tasks after this one are '
-  'still to be looked at.';
-comment on column queues.chore.cause is
-  'Of a cancellation: d a task before it did not succeed, p its parent did not succeed, s the step of its parent that '
-  'waited for it is over.';
-comment on column queues.chore.cause_id is 'The task before it, or its parent.';
-comment on column queues.chore.reason is 'The same for people.';
-comment on column queues.chore.error is 'Why it failed, if it did. It is tried again after the others.';
 insert into queues.chore (kind, added_at, task_id, cause, cause_id, reason)
 select 'c', queues.clock(), u.task_id, c.cause, c.cause_id, u.reason
 from queues.unwanted u cross join lateral internal.cause_of_version_1(u.reason) c where c.cause is not null;
@@ -100,12 +84,6 @@ alter table queues.error
   add column generation integer not null default 1;
 create index tries_to_look_into on queues.error (error_id)
   where step is not null and (step_try >= 2 or retry_at - occurred_at > interval '10 minutes');
-comment on table queues.error is
-  'Every failed attempt, and the newest 50 failed tries of each step that is repeated. Append-only.';
-comment on column queues.error.step is
-  'The step of which a try failed: it is repeated at retry_at, and the attempt goes on. Null if the attempt failed.';
-comment on column queues.error.step_tries is 'How many tries the step has in all.';
-comment on column queues.error.generation is 'The generation of the run that failed.';
 insert into queues.error (task_id, token, occurred_at, retry_at, attempt, recovered, kind, message, detail, step,
   step_try)
 select y.task_id, y.token, y.occurred_at, y.retry_at, 0, false,
@@ -119,7 +97,6 @@ from (
 where y.age <= 50 order by y.occurred_at, y.task_id, y.name, y.try;
 drop table queues.step_try;
 alter table queues.error_group add column step text;
-comment on column queues.error_group.step is 'The step that failed last with it, if tries of steps failed.';
 
 alter table queues.signal set schema internal;
 create table queues.signal (
@@ -134,10 +111,6 @@ create table queues.signal (
 );
 create index signals_of_run on queues.signal (task_id, name, signal_id);
 create unique index one_signal_per_key on queues.signal (task_id, name, key) where key is not null;
-comment on table queues.signal is
-  'The mailbox of each run, for all of its generations: messages that its waits take, oldest first. Append-only.';
-comment on column queues.signal.bytes is 'The length of the payload as text, by which untaken signals are limited.';
-comment on column queues.signal.key is 'A repeated signal with the same key is not kept twice.';
 insert into queues.signal (signal_id, task_id, sent_at, bytes, name, key, sent_by, payload) overriding system value
 select s.signal_id, s.task_id, s.sent_at, pg_catalog.octet_length(s.payload::text), s.name, s.key, s.sent_by, s.payload
 from internal.signal s;
@@ -150,8 +123,6 @@ $$;
 drop table internal.signal;
 
 -- It is due when those before it have ended, but not before its own time. Version 1 did not know that time here.
-comment on column queues.wait.until is
-  'When the wait is over in any case. Of a task that comes after others: when it is due at the earliest.';
 update queues.wait w set until = t.run_at
 from queues.task t where t.task_id = w.task_id and w.name = '' and w.policy in ('succeeded', 'ended');
 
@@ -179,20 +150,6 @@ create table queues.worker (
   troubles jsonb
 ) with (fillfactor = 50);
 create index worker_to_wake on queues.worker (worker_id) where idle;
-comment on table queues.worker is 'The running workers. One row per process start, one update per heartbeat.';
-comment on column queues.worker.types is 'The types that it has declared: it has handlers for them.';
-comment on column queues.worker.in_flight is
-  'Leases that its last heartbeat renewed: running tasks, and tasks claimed in advance.';
-comment on column queues.worker.heartbeat is
-  'How often it sends a heartbeat. After two missing heartbeats, it counts as late.';
-comment on column queues.worker.listed_at is
-  'When it last listed all of its tasks that have begun. One not begun when its lease ended keeps its attempt.';
-comment on column queues.worker.memory_bytes is 'The resident memory of its process, as it last reported.';
-comment on column queues.worker.finished is 'How many attempts have ended since it started.';
-comment on column queues.worker.per_second is 'How many of them ended per second, over the last five minutes.';
-comment on column queues.worker.troubles is
-  'Up to 20 of the runs that its last heartbeat named because something delays them: task_id, token, trouble.';
-comment on column queues.worker.timeout is 'How long it may be silent before it counts as dead.';
 insert into queues.worker (worker_id, hostname, pid, version, queues, type_prefixes, concurrency, in_flight, running,
   idle, started_at, last_heartbeat, timeout, heartbeat, memory_bytes, finished, per_second)
 select w.worker_id, w.hostname, w.pid, w.version, w.queues, w.type_prefixes, w.concurrency, w.in_flight, w.running,
@@ -209,24 +166,12 @@ create unlogged table queues.last_sweep (
   next_page bigint not null
 ) with (fillfactor = 50);
 insert into queues.last_sweep (swept_at, next_page) values ('-infinity', 0);
-comment on table queues.last_sweep is 'When leases were last swept, so that workers notice when none does.';
-comment on column queues.last_sweep.reachable_since is
-  'When the first sweep was after there had been none for five seconds: workers had not reached the database.';
-comment on column queues.last_sweep.next_expiry is
-  'No lease that the sweep saw ends earlier, because a lease is only prolonged; null if it saw none.';
-comment on column queues.last_sweep.next_page is 'Where the next sweep begins; not 0 only if the table is very large.';
 
 create table queues.retention_mark (
   status text collate "C" constraint retention_mark_pkey primary key,
   past uuid not null,
   full_pass_at timestamptz not null
 ) with (fillfactor = 50);
-comment on table queues.retention_mark is
-  'Where the next pass of retention over tasks of a status begins. One row per status.';
-comment on column queues.retention_mark.past is
-  'The oldest task that is not too young. Those before it were kept: because of another policy, or they had not ended.';
-comment on column queues.retention_mark.full_pass_at is
-  'When a pass last began at the oldest task of all; once a day, it looks again at those that were kept.';
 insert into queues.retention_mark (status, past, full_pass_at)
 select distinct r.status, '00000000-0000-0000-0000-000000000000'::uuid, '-infinity'::timestamptz
 from queues.retention r where r.status <> 'history';
@@ -242,8 +187,6 @@ create unlogged table internal.call (
   namespace text collate "C" not null,
   actor text collate "C" not null
 ) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
-comment on table internal.call is
-  'The transaction that calls a function of a process: for which namespace, and who has it called.';
 
 alter table queues.subscription set schema internal;
 create table queues.subscription (
@@ -270,16 +213,6 @@ create table queues.subscription (
 );
 create unique index one_subscription_per_name on queues.subscription (name) where removed_at is null;
 create index subscription_to_the_engine on queues.subscription (subscription_id) where engine_events;
-comment on table queues.subscription is 'Which events are sent, and where to.';
-comment on column queues.subscription.namespaces is 'Only events of these namespaces; empty for all.';
-comment on column queues.subscription.event_patterns is
-  'event_types in the form that LIKE ANY compares, without a sub-select.';
-comment on column queues.subscription.engine_events is
-  'Whether it matches events that the engine itself emits. Without such a row, ending a task writes nothing here.';
-comment on column queues.subscription.secrets is
-  'Signing secrets, newest first, or references to variables of the dispatcher. Only dispatchers can read them.';
-comment on column queues.subscription.removed_at is
-  'Set when it ended; queues.prune_events removes what is left of it.';
 insert into queues.subscription (subscription_id, name, event_types, type_prefixes, namespaces, event_patterns,
   prefix_patterns, engine_events, sink, target, options, secrets, max_attempts, created_at, created_by, paused_at,
   paused_by, pause_reason, removed_at, removed_by) overriding system value
@@ -308,8 +241,6 @@ create table queues.breaker (
   last_error text,
   constraint breaker_pkey primary key (subscription_id, namespace)
 ) with (fillfactor = 50);
-comment on table queues.breaker is
-  'How events of a namespace fare with a receiver: after consecutive failures, none is sent for a while, then a probe.';
 insert into queues.breaker (subscription_id, namespace, failures, openings, open_until, probe_token, last_failure_at,
   last_error)
 select b.subscription_id, d.namespace, b.failures, b.openings, b.open_until, b.probe_token, b.last_failure_at,
@@ -321,11 +252,6 @@ join (
   on d.subscription_id = b.subscription_id;
 drop table internal.breaker;
 
-comment on column queues.outbox_event.namespace is 
-  'That of the task for an event about a task; otherwise that of the login that emitted it.';
-comment on column queues.outbox_event.transaction_id is
-  'Lets a reader tell which events may still be preceded by an earlier number of an open transaction. The id of the '
-  'transaction that wrote it, plus the shift of queues.event_order at that time.';
 create table queues.event_order (
   only_one boolean constraint event_order_pkey primary key default true
     constraint event_order_is_one_row check (only_one),
@@ -333,10 +259,6 @@ create table queues.event_order (
   newest bigint not null
 ) with (fillfactor = 50);
 insert into queues.event_order (shift, newest) values (0, 0);
-comment on table queues.event_order is
-  'What is added to the ids of transactions, so that events stay in order in a new cluster: see queues.event_shift.';
-comment on column queues.event_order.newest is
-  'The shifted id of a recent transaction, in case that no event is left that tells it.';
 
 create table queues.delivery (
   subscription_id integer not null,
@@ -356,11 +278,6 @@ create table queues.delivery (
 ) with (
   fillfactor = 80,
   autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
-comment on table queues.delivery is 
-  'Outstanding deliveries. Of each aggregate of a namespace, only the first is claimed.';
-comment on column queues.delivery.aggregate_id is 'That of the event; an event without one forms its own aggregate.';
-comment on column queues.delivery.counted is
-  'Whether the claim counted the attempt. It does so for the first event of an aggregate, which is certainly sent.';
 insert into queues.delivery (subscription_id, namespace, aggregate_id, event_number, event_id, emitted_at, due_at,
   attempt, counted, token, lease_until, dispatcher_id, last_error)
 select d.subscription_id, e.namespace, d.aggregate_id, d.event_number, d.event_id, d.emitted_at, d.due_at, d.attempt,
@@ -386,3 +303,175 @@ insert into queues.setting (name, value, description) values
 update queues.setting s set description =
   'largest total of the results that the steps of one run may store, and that its joins may read'
 where s.name = 'max_memo_bytes';
+
+-- A run that goes on by ctx.continue_as stays one task: its generations replace the chains of tasks of version 1.
+
+alter table queues.task add column generation integer;
+
+alter table queues.lease add column generation integer;
+
+alter table queues.act drop constraint known_act;
+alter table queues.act add constraint known_act check (act in (
+  'cancelled', 'retried', 'deleted', 'restored', 'rescheduled', 'paused', 'resumed', 'released', 'snoozed',
+  'suspended', 'replaced', 'continued'));
+
+create table queues.generation (
+  task_id uuid not null,
+  ended_at timestamptz not null,
+  number integer not null,
+  pruned boolean,
+  payload jsonb not null,
+  constraint generation_in_order primary key (task_id, number)
+);
+create index generations_to_prune on queues.generation (ended_at) where pruned is null;
+
+-- The tasks of each chain. Retention may have removed the first ones: the oldest that is left gives the task its id.
+create table queues.run_of_version_1 as
+with recursive run as (
+  select c.task_id as first_id, c.task_id, 1 as number
+  from queues.continuation c
+  where exists (select from queues.task t where t.task_id = c.task_id)
+    and not exists (
+      select from queues.continuation b join queues.task t on t.task_id = b.task_id where b.next_id = c.task_id)
+  union all
+  select r.first_id, c.next_id, r.number + 1
+  from run r join queues.continuation c on c.task_id = r.task_id
+  where exists (select from queues.task t where t.task_id = c.next_id))
+select r.first_id, r.task_id, r.number, r.number = max(r.number) over (partition by r.first_id) as is_last from run r;
+create unique index on queues.run_of_version_1 (task_id);
+analyze queues.run_of_version_1;
+
+insert into queues.generation (task_id, ended_at, number, payload)
+select m.first_id, coalesce(o.finished_at, t.created_at), m.number, t.payload
+from queues.run_of_version_1 m
+join queues.task t on t.task_id = m.task_id
+left join queues.outcome o on o.task_id = m.task_id
+where not m.is_last;
+
+insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, data)
+select m.first_id, 'continued', o.finished_at, o.token, o.attempt, o.worker_id, session_user,
+  pg_catalog.jsonb_build_object('claimed_at', o.claimed_at, 'started_at', o.started_at, 'generation', m.number + 1)
+from queues.run_of_version_1 m join queues.outcome o on o.task_id = m.task_id
+where not m.is_last order by o.finished_at;
+
+-- The state of the task is that of the last one.
+delete from queues.outcome o using queues.run_of_version_1 m where o.task_id = m.task_id and not m.is_last;
+delete from queues.deletion d using queues.run_of_version_1 m where d.task_id = m.task_id and not m.is_last;
+update queues.outcome o set task_id = m.first_id
+from queues.run_of_version_1 m where o.task_id = m.task_id and m.is_last;
+update queues.deletion d set task_id = m.first_id
+from queues.run_of_version_1 m where d.task_id = m.task_id and m.is_last;
+update queues.ready r set task_id = m.first_id from queues.run_of_version_1 m where r.task_id = m.task_id;
+update queues.lease l set task_id = m.first_id, generation = nullif(m.number, 1)
+from queues.run_of_version_1 m where l.task_id = m.task_id;
+delete from queues.wait w using queues.run_of_version_1 m where w.task_id = m.task_id and not m.is_last;
+update queues.wait w set task_id = m.first_id from queues.run_of_version_1 m where w.task_id = m.task_id;
+update queues.wait w set on_task = m.first_id from queues.run_of_version_1 m where w.on_task = m.task_id;
+update queues.chore c set task_id = m.first_id from queues.run_of_version_1 m where c.task_id = m.task_id;
+update queues.chore c set cause_id = m.first_id from queues.run_of_version_1 m where c.cause_id = m.task_id;
+update queues.outcome o set cause_id = m.first_id from queues.run_of_version_1 m where o.cause_id = m.task_id;
+update queues.task_key k set task_id = m.first_id from queues.run_of_version_1 m where k.task_id = m.task_id;
+update queues.unique_task u set task_id = m.first_id from queues.run_of_version_1 m where u.task_id = m.task_id;
+update queues.reusable r set task_id = m.first_id from queues.run_of_version_1 m where r.task_id = m.task_id;
+delete from queues.waiter w using queues.run_of_version_1 m where w.task_id = m.task_id and m.task_id <> m.first_id;
+update queues.act a set task_id = m.first_id
+from queues.run_of_version_1 m where a.task_id = m.task_id and m.task_id <> m.first_id;
+update queues.error e set task_id = m.first_id, generation = m.number
+from queues.run_of_version_1 m where e.task_id = m.task_id and m.task_id <> m.first_id;
+create unique index one_error_per_try on queues.error (task_id, generation, step, step_try) where step is not null;
+
+-- A signal that a run had not taken was copied for the next one. One that came too late to be copied is kept, and the
+-- run gets it now. A key that was taken twice stays with the first signal.
+delete from queues.signal s
+using queues.run_of_version_1 m, queues.run_of_version_1 n
+where s.task_id = m.task_id and n.first_id = m.first_id and n.number = m.number + 1
+  and not exists (select from queues.step p where p.signal_id = s.signal_id)
+  and exists (
+    select from queues.signal c
+    where c.task_id = n.task_id and c.name = s.name and c.sent_at = s.sent_at and c.key is not distinct from s.key
+      and c.payload = s.payload);
+with signal as (
+  select s.signal_id, m.first_id, row_number() over (
+    partition by m.first_id, s.name, s.key order by m.number, s.signal_id) as place
+  from queues.signal s join queues.run_of_version_1 m on m.task_id = s.task_id
+  where s.key is not null)
+update queues.signal s set key = null from signal d where s.signal_id = d.signal_id and d.place > 1;
+update queues.signal s set task_id = m.first_id
+from queues.run_of_version_1 m where s.task_id = m.task_id and m.task_id <> m.first_id;
+
+update queues.task t set payload = l.payload, generation = m.number
+from queues.run_of_version_1 m join queues.task l on l.task_id = m.task_id
+where m.is_last and m.number > 1 and t.task_id = m.first_id;
+delete from queues.task t using queues.run_of_version_1 m where t.task_id = m.task_id and m.task_id <> m.first_id;
+
+-- Rows of steps and children are many: they are written anew, so that the column stands where it takes the least space.
+alter table queues.step set schema internal;
+create table queues.step (
+  token bigint not null,
+  ended_at timestamptz not null,
+  task_id uuid not null,
+  generation integer not null default 1,
+  number integer not null,
+  took_ms integer not null,
+  tries smallint not null,
+  kind "char" not null,
+  name text collate "C" not null,
+  result jsonb,
+  error jsonb,
+  until timestamptz,
+  signal_id bigint,
+  arguments jsonb,
+  constraint one_end_per_step primary key (task_id, generation, name)
+);
+insert into queues.step (token, ended_at, task_id, generation, number, took_ms, tries, kind, name, result, error, until,
+  signal_id)
+select s.token, s.ended_at, coalesce(m.first_id, s.task_id), coalesce(m.number, 1), s.number, s.took_ms, s.tries,
+  s.kind, s.name, s.result, s.error, s.until, s.signal_id
+from internal.step s left join queues.run_of_version_1 m on m.task_id = s.task_id;
+drop table internal.step;
+create unique index one_step_takes_a_signal on queues.step (signal_id) where signal_id is not null;
+
+alter table queues.child set schema internal;
+create table queues.child (
+  parent_id uuid not null,
+  generation integer not null default 1,
+  step text collate "C" not null,
+  number integer not null,
+  child_id uuid not null,
+  awaited boolean not null,
+  ends_with_parent boolean not null,
+  needs_success boolean,
+  key text collate "C",
+  constraint child_in_order primary key (parent_id, generation, step, number)
+);
+insert into queues.child (parent_id, generation, step, number, child_id, awaited, ends_with_parent, needs_success, key)
+select coalesce(p.first_id, c.parent_id), coalesce(p.number, 1), c.step, c.number, coalesce(m.first_id, c.child_id),
+  c.awaited, c.ends_with_parent, case when c.step = '' then
+    exists (select from queues.wait w where w.task_id = c.parent_id and w.name = '' and w.policy = 'succeeded')
+    or exists (select from queues.chore h where h.task_id = c.parent_id and h.cause = 'd')
+    or exists (select from queues.outcome o where o.task_id = c.parent_id and o.cause = 'd') end, c.key
+from internal.child c
+left join queues.run_of_version_1 p on p.task_id = c.parent_id
+left join queues.run_of_version_1 m on m.task_id = c.child_id;
+drop table internal.child;
+create index parent_of_child on queues.child (child_id);
+
+drop table queues.continuation;
+drop table queues.run_of_version_1;
+
+create unlogged table queues.claim_position (
+  lane_id bigint not null,
+  number bigint not null,
+  run_at timestamptz not null,
+  task_id uuid not null,
+  since timestamptz not null,
+  is_empty boolean not null,
+  constraint claim_position_pkey primary key (lane_id, number)
+) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+
+alter table queues.sample add column counting interval;
+
+-- What health found is told by a code with facts, and no longer in words.
+alter type queues.health_line
+  drop attribute message, drop attribute advice, drop attribute error,
+  add attribute code text, add attribute facts jsonb, add attribute error text;
