@@ -1,8 +1,11 @@
 """For tests of the engine: `tx` (rolled back) for functions, `db` (a clone) for everything else."""
 
 import os
+import tomllib
 from collections.abc import Generator, Iterator, Sequence
 from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -19,6 +22,19 @@ TEMPLATE = "holdfast_template"
 
 FULL = {"ground", "browser", "axe", "faketime", "jetstream", "pooled", "rabbit", "shared_front"}
 """Fixtures of the full suite: a fleet on a durable server, or a program that pip does not install."""
+
+
+def pytest_configure() -> None:
+    """The executors, sinks and providers are found by the entry points of the installation."""
+    declared = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    for group, points in declared["entry-points"].items():
+        have = {point.name: point.value for point in entry_points(group=group)}
+        if missing := {name: value for name, value in points.items() if have.get(name) != value}:
+            pytest.exit(
+                f"holdfast-pg is installed without these entry points of {group}: {', '.join(missing)}.\n"
+                "Run make, or .venv/bin/pip install --no-deps --no-build-isolation -e .",
+                returncode=4,
+            )
 
 
 def mark_the_longer(items: list[pytest.Item]) -> None:

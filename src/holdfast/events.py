@@ -13,8 +13,8 @@ from typing import Any
 
 from holdfast._connections.transaction import arun_in, run_in
 from holdfast._engine import events as statements
+from holdfast._serialization.webhook_signature import TOLERANCE_SECONDS, attribute_headers, check_signature
 from holdfast.errors import ConfigurationError, InvalidArgument, InvalidSignature
-from holdfast.outbox.webhook_signatures import TOLERANCE_SECONDS, attribute_headers, check_signature
 
 __all__ = ["ReceivedEvent", "areceive", "parse", "receive", "verify"]
 

@@ -8,11 +8,8 @@ from holdfast._engine.enqueue import NewTask
 from holdfast._engine.schedules import CATCH_UPS, OVERLAPS, CatchUp, NewSchedule, Overlap
 from holdfast._worker.recurrence import Cron, Every
 from holdfast.errors import InvalidArgument, InvalidHandler, did_you_mean
-from holdfast.options import check_duration
+from holdfast.options import IN_DATABASE, check_duration
 from holdfast.task import Task
-
-# Tasks that act with the rights of the database are scheduled by a login that has these rights.
-DECLARABLE = ("python", "process", "command", "ray")
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -80,7 +77,7 @@ def check_times(schedule: NewSchedule, tz: str | None) -> None:
 
 
 def _call(task: Task[..., Any, Any], arguments: Mapping[str, Any]) -> NewTask:
-    if task.handler.executor not in DECLARABLE:
+    if task.handler.executor in IN_DATABASE:
         raise InvalidArgument(
             f"its executor is {task.handler.executor}, which an application cannot declare a schedule for",
             hint="Add it with holdfast schedules add, as a login that has holdfast_process.",

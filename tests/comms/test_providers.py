@@ -1,18 +1,20 @@
 import asyncio
+import sys
 from datetime import timedelta
-from importlib.metadata import EntryPoint
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.errors import ConfigurationError
-from holdfast.messages import providers
 from holdfast.messages.provider import Email, SendFailed, Sent, Sms
-from holdfast.messages.providers import email_provider, sms_provider
+from holdfast.messages.providers.choice import email_provider, sms_provider
 from holdfast.settings import Settings
 from support.database import Database
 from support.engine import rows
 from support.messages import EMAIL, SMS, email, sms
+from support.package import install_package, make_importable
 from support.resend_server import API_KEY, ResendServer
 from support.twilio_server import ACCOUNT, TOKEN, TwilioServer
 
@@ -48,19 +50,24 @@ def database(db: Database) -> dict[str, str]:
     return {"database_url": db.dsn_as("holdfast_worker")}
 
 
+@pytest.fixture(scope="session")
+def loft(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the package is installed."""
+    source = "def provide(settings): return make(settings)\nmake = None\n"
+    points = {"holdfast.email_providers": {"pigeon": "loft:provide"}}
+    return install_package(tmp_path_factory.mktemp("loft"), "loft", source, points)
+
+
 @pytest.fixture
-def pigeon(monkeypatch: pytest.MonkeyPatch) -> list[Pigeon]:
+def pigeon(loft: Path, monkeypatch: pytest.MonkeyPatch) -> list[Pigeon]:
     made: list[Pigeon] = []
 
     def make(settings: Settings) -> Pigeon:
         made.append(Pigeon(settings))
         return made[-1]
 
-    class Point(EntryPoint):
-        def load(self) -> Any:
-            return make
-
-    monkeypatch.setattr(providers, "entry_points", lambda group: [Point("pigeon", "pigeons:Pigeon", group)])
+    make_importable(monkeypatch, loft, "loft")
+    monkeypatch.setattr(import_module("loft"), "make", make)
     return made
 
 
@@ -106,13 +113,13 @@ def test_a_provider_that_nobody_has_is_refused_with_those_that_there_are(pigeon:
 
 @pytest.mark.parametrize("name", ["resend", "smtp", "twilio"])
 def test_a_library_that_is_missing_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(module: str) -> Any:
-        raise ModuleNotFoundError(f"No module named for {module}", name="httpx")
-
-    monkeypatch.setattr(providers, "import_module", missing)
+    module = f"holdfast.messages.providers.{name}"
+    monkeypatch.setitem(sys.modules, module, None)  # as if it could not be imported
     choose = sms_provider if name == "twilio" else email_provider
     setting = "sms_provider" if name == "twilio" else "email_provider"
-    with pytest.raises(ConfigurationError, match=r"needs httpx. Run pip install 'holdfast-pg\[comms\]'"):
+    with pytest.raises(
+        ConfigurationError, match=rf"needs the package {module}. Run pip install 'holdfast-pg\[comms\]'"
+    ):
         choose(Settings.load(**{setting: name}))
 
 

@@ -1,6 +1,7 @@
 """What holds for every page."""
 
 import re
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,20 @@ def test_the_tree_in_contributing_has_every_module() -> None:
         path.name for path in (ROOT / "src/holdfast").iterdir() if path.suffix == ".py" or path.is_dir()
     }
     assert {name for name in modules if not name.startswith("__") and name not in tree} == set()
+
+
+def test_the_layers_in_contributing_are_those_that_the_linter_checks() -> None:
+    """Every module is in a layer: the contract is exhaustive."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers, outside, *_ = project["tool"]["importlinter"]["contracts"]
+    checked = [layer.split(" | ") for layer in layers["layers"]]
+    table = sections(ROOT / "CONTRIBUTING.md")["Layers"]
+    named = [row[0].split() for row in rows(table)]
+
+    assert [row for row in named if row != ["—"]] == checked
+    line = named.index(["—"])
+    for contracted, standing in (("forbidden_modules", named[:line]), ("source_modules", named[line + 1 :])):
+        assert set(outside[contracted]) == {f"holdfast.{name}" for row in standing for name in row}
 
 
 def test_the_figures_of_the_readme_are_those_of_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.outbox.sink import BUILT_IN, SinkOptions
+from holdfast.outbox.sink import SinkOptions, known_sinks
 from holdfast.outbox.sinks.amqp_sink import AmqpOptions
 from holdfast.outbox.sinks.console_sink import ConsoleOptions
 from holdfast.outbox.sinks.file_sink import FileOptions
@@ -23,7 +23,7 @@ OPTIONS: dict[str, type[SinkOptions]] = {
 def test_every_sink_is_described() -> None:
     assert (
         sections(REFERENCE / "sinks.md").keys() - {"Others", "What a subscription can reach"}
-        == BUILT_IN.keys()
+        == set(known_sinks())
         == OPTIONS.keys()
     )
 

@@ -13,7 +13,7 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 from sqlalchemy.orm import Session
 
-from holdfast.outbox.webhook_signatures import new_secret, signature_headers
+from holdfast._serialization.webhook_signature import new_secret, signature_headers
 from support.database import Database
 from support.worker_thread import working
 

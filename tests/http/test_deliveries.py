@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
+from holdfast._serialization.webhook_signature import new_secret, signature_headers
 from holdfast.errors import ConfigurationError
 from holdfast.messages.delivery_reports import report_readers
-from holdfast.outbox.webhook_signatures import new_secret, signature_headers
 from holdfast.settings import Settings
 from support.comms import CHANNELS, Channel
 from support.database import Database

@@ -9,10 +9,10 @@ import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 
 from holdfast._engine.events import ClaimedEvent
+from holdfast._serialization.webhook_signature import attribute_headers, new_secret, signature_headers
 from holdfast.errors import InvalidArgument, InvalidSignature
 from holdfast.events import parse, verify
 from holdfast.outbox.cloud_event import EncodedEvent, OutgoingEvent
-from holdfast.outbox.webhook_signatures import attribute_headers, new_secret, signature_headers
 
 EVENT_ID = UUID("01a1e214-96b1-734b-a098-65c0b72e36ae")
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -12,12 +12,12 @@ import pytest
 from standardwebhooks import Webhook
 from structlog.testing import capture_logs
 
+from holdfast._serialization.webhook_signature import check_signature, new_secret
 from holdfast.errors import InvalidSignature
 from holdfast.outbox.dispatcher import Dispatcher
 from holdfast.outbox.sender import SubscriptionSender
 from holdfast.outbox.settlements import SettlementWriter
 from holdfast.outbox.sink import build_sink
-from holdfast.outbox.webhook_signatures import check_signature, new_secret
 from holdfast.settings import DispatcherSettings
 from outbox.conftest import Dispatching, running
 from support.database import Database

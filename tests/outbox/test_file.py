@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigurationError
-from holdfast.outbox.sink import SinkConfig, Undelivered, build_sink
+from holdfast.outbox.sink import SinkConfig, Undelivered, build_sink, known_sinks
 from holdfast.outbox.sinks.file_sink import FileSink
 from outbox.test_cloud_event import EVENT_ID, outgoing
+from support.package import install_package, make_importable
 
 
 def sink_for(directory: Path, target: str = "events.jsonl", **options: str) -> FileSink:
@@ -149,12 +150,14 @@ def test_an_unknown_sink_is_said_so() -> None:
         build_sink("pigeon", SinkConfig("test", "-", {}, Path()))
 
 
-def test_a_package_may_add_a_sink(monkeypatch: pytest.MonkeyPatch) -> None:
-    from importlib.metadata import EntryPoint
-
-    point = EntryPoint("pigeon", "holdfast.outbox.sinks.console_sink:ConsoleSink", "holdfast.sinks")
-    monkeypatch.setattr("holdfast.outbox.sink.entry_points", lambda group: [point] * (group == point.group))
+def test_a_package_may_add_a_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = {"holdfast.sinks": {"pigeon": "pigeons:Pigeon"}}
+    target = install_package(
+        tmp_path, "pigeons", "class Pigeon:\n    def __init__(self, config): ...\n", points
+    )
+    make_importable(monkeypatch, target, "pigeons")
 
     sink = build_sink("pigeon", SinkConfig("test", "-", {}, Path()))
 
-    assert type(sink).__name__ == "ConsoleSink"
+    assert type(sink).__module__ == "pigeons"
+    assert "pigeon" in known_sinks()

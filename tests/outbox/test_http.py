@@ -11,11 +11,11 @@ import trustme
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from standardwebhooks import Webhook
 
+from holdfast._serialization.webhook_signature import new_secret
 from holdfast.errors import ConfigurationError
 from holdfast.outbox.destinations import DestinationForbidden
 from holdfast.outbox.sink import SinkConfig, Undelivered, build_sink
 from holdfast.outbox.sinks.http_sink import HttpSink
-from holdfast.outbox.webhook_signatures import new_secret
 from outbox.test_cloud_event import EVENT_ID, outgoing
 from support.receiver import Answer, Receiver, Request, receiving
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from holdfast._serialization.webhook_signature import check_signature, new_secret, signature_headers
 from holdfast.errors import ConfigurationError, InvalidSignature
-from holdfast.outbox.webhook_signatures import check_signature, new_secret, signature_headers
 
 ID = "01a1e214-96b1-734b-a098-65c0b72e36ae"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._worker import executors
+from holdfast.messages import message_executor
 from support.business import ask, make_application, make_function
 from support.post_office import PostOffice
 from support.workshop import Workshop
@@ -22,8 +22,8 @@ def install(shop: Workshop, post_office: PostOffice, monkeypatch: pytest.MonkeyP
     make_function(shop.conn, "prepare", PREPARES)
     make_function(shop.conn, "sent", RECORDS)
     make_function(shop.conn, "failed", RECORDS)
-    monkeypatch.setattr(executors, "email_provider", lambda _: post_office)
-    monkeypatch.setattr(executors, "sms_provider", lambda _: post_office)
+    monkeypatch.setattr(message_executor, "email_provider", lambda _: post_office)
+    monkeypatch.setattr(message_executor, "sms_provider", lambda _: post_office)
 
 
 def send(shop: Workshop, task_type: str = "email", **more: Any) -> Any:

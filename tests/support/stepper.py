@@ -4,13 +4,11 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-import structlog
-
 from holdfast._engine import Engine, leases
 from holdfast._worker.attempt import DatabaseClock, Reporter
-from holdfast._worker.executors import database_executors
 from holdfast._worker.jobs import Job
 from holdfast.settings import Settings
+from holdfast.testing.drain import in_database
 from support.database import Database
 
 WORKER_ID = "stepper"
@@ -24,14 +22,8 @@ class Stepper:
         self._clock = DatabaseClock()
         self._reporter = Reporter(self._clock)
         self._settings = Settings.load(**settings)
-        self._executors = database_executors(
-            url=db.dsn_as("holdfast_worker"),
-            worker_id=WORKER_ID,
-            settings=self._settings,
-            reporter=self._reporter,
-            settled=lambda *_: None,
-            log=structlog.get_logger("stepper"),
-        )
+        here = self._settings.model_copy(update={"database_url": db.dsn_as("holdfast_worker")})
+        self._executors = in_database(here, WORKER_ID, self._reporter.write)
 
     async def __aenter__(self) -> Self:
         return self
@@ -39,8 +31,7 @@ class Stepper:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for executor in self._executors.values():
-            await executor.close()
+        await self._executors.close()
 
     def claim(self) -> Job | None:
         claimed = self._engine.run(
@@ -56,7 +47,7 @@ class Stepper:
         return job
 
     async def run(self, job: Job) -> None:
-        end = await self._executors[job.executor].run(job, None)
+        end = await self._executors.find(job.executor).run(job, None)
         if end is not None:
             self._engine.run(leases.finish(WORKER_ID, [self._reporter.write(job, end)]))
 

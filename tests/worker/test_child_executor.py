@@ -5,7 +5,7 @@ import os
 import resource
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -248,7 +248,7 @@ async def test_a_spawner_that_is_killed_takes_its_runs_along_and_is_replaced(
     async with works.working(process_pool=1, worker_concurrency=1) as worker:
         handle = await hostile.leave_grandchild.aenqueue(str(family), and_wait=True)
         await works.sees(lambda: _is_written(family))
-        spawner = worker._parts.runner._executors["process"]._spawner  # type: ignore[attr-defined]
+        spawner = cast("Any", worker._parts.runner._executors.find("process"))._spawner
         os.kill(spawner.pid, 9)
         assert (await _error(works, handle))["kind"] == "spawner_died"
         await works.sees(lambda: not _is_alive(family))

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast._worker import executors
 from holdfast.errors import ConfigurationError
+from holdfast.messages import message_executor
 from holdfast.messages.provider import SendFailed
 from support.message_tasks import MESSAGE, handled, send
 from support.post_office import PostOffice
@@ -20,12 +20,12 @@ async def test_settings_that_a_provider_cannot_use_leave_the_task_to_another_wor
     def refuse(settings: Any) -> Any:
         raise ConfigurationError("HOLDFAST_RESEND_API_KEY is missing")
 
-    monkeypatch.setattr(executors, "email_provider", refuse)
+    monkeypatch.setattr(message_executor, "email_provider", refuse)
     async with shop.working():
         task = send(shop)
         row = await shop.becomes(task, "retrying")
     assert row["error"]["kind"] == "provider_not_configured"
-    monkeypatch.setattr(executors, "email_provider", lambda _: post_office)
+    monkeypatch.setattr(message_executor, "email_provider", lambda _: post_office)
     shop.conn.execute("select queues.reschedule(%s, queues.clock())", [task])
     async with shop.working():
         row = await shop.ended(task)
@@ -43,7 +43,7 @@ class TestBeforeTheProvider:
             raise ConfigurationError("HOLDFAST_RESEND_API_KEY is not set")
 
         handled(shop, "failed")
-        monkeypatch.setattr(executors, "email_provider", refuse)
+        monkeypatch.setattr(message_executor, "email_provider", refuse)
         async with shop.working():
             row = await shop.ended(send(shop, max_attempts=1))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._worker import startup
+from holdfast._worker.executors import check_executors
 from holdfast._worker.handler import build_handler
 from holdfast.errors import ConfigurationError, InvalidHandler
 from holdfast.settings import Settings
@@ -155,7 +155,7 @@ def test_a_worker_without_ray_does_not_start(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 
     with pytest.raises(ConfigurationError, match="Ray is not installed") as refused:
-        startup.check_application(on_ray.app, Settings())
+        check_executors(Settings(), on_ray.app)
     assert "holdfast-pg[ray]" in str(refused.value.hint)
 
 

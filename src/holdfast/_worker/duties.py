@@ -19,10 +19,10 @@ from holdfast._engine.processes import ProcessId, ToRepair
 from holdfast._engine.retention import Prunable
 from holdfast._telemetry.logs import Log
 from holdfast._worker.chores import Chores
+from holdfast._worker.envelope import FunctionFailed, function_envelope
 from holdfast._worker.leader import Duty, Execute
 from holdfast._worker.scheduling import FireSchedules, PruneFirings
 from holdfast.errors import DatabaseUnavailable, HoldfastError
-from holdfast.processes.database_function import FunctionFailed, function_envelope
 
 T = TypeVar("T")
 BATCH = 1000

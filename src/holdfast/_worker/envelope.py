@@ -58,6 +58,28 @@ def read_envelope(members: Any, payload: str | None) -> Envelope:
     return Envelope(payload, error, validation_failure)
 
 
+class FunctionFailed(Exception):
+    """A function raised, reported an error, or returned no envelope. The task is retried."""
+
+    def __init__(self, function: str, message: str, **detail: Any) -> None:
+        super().__init__(message)
+        self.function = function
+        self.message = message
+        self.detail = detail
+
+
+def function_envelope(function: str, returned: Any, payload: str | None) -> Envelope:
+    """The envelope of a function that succeeded or declined. Raises FunctionFailed for anything else."""
+    try:
+        envelope = read_envelope(returned, payload)
+    except MalformedEnvelope as error:
+        message = f"returned {repr(returned)[:200]}, which is not an envelope: {error}"
+        raise FunctionFailed(function, message) from None
+    if envelope.error is not None:
+        raise FunctionFailed(function, envelope.error)
+    return envelope
+
+
 def _payload_text(text: str) -> str:
     """The text of the payload as it was written. The last of equal keys counts, as in the database."""
     decoder = json.JSONDecoder()

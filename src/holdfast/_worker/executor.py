@@ -1,21 +1,25 @@
-"""What an executor is, and which one runs a task."""
+"""What an executor is, and which one runs a task.
 
-import contextlib
-import sys
-import time
-from typing import Any, Literal, Protocol, TypeVar
+A package adds one with an entry point of the group `holdfast.executors`, which names a subclass of Executor.
+A worker imports it when its application, its settings or a task needs it.
+"""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
+
+from holdfast._telemetry.logs import Log
 from holdfast._worker.attempt import AttemptEnd, AttemptTask
 from holdfast._worker.handler import Handler
-from holdfast.isolation.run_end import RunBounds
-
-SHUTDOWN_GRACE = 1.0
-LEASE_MARGIN = 0.5
-_OF_HANDLERS = ("python", "process", "command", "ray")
-
+from holdfast._worker.subscription import WorkerApp
+from holdfast._workflows.journal import Journal
+from holdfast.options import IN_DATABASE
+from holdfast.settings import Settings, variable_of
 
 Phase = Literal["waiting", "running", "ending", "ended"]
 """Ending: the handler has returned and its outcome is being committed. It can no longer be stopped."""
+
+T = TypeVar("T")
 
 
 class ExecutorTask(AttemptTask, Protocol):
@@ -36,9 +40,6 @@ class ExecutorTask(AttemptTask, Protocol):
         """The fields of every log line about it."""
 
 
-Task_contra = TypeVar("Task_contra", contravariant=True)
-
-
 class CannotStart(Exception):
     """This worker cannot begin the task, for a reason of its own: another worker may, or this one later."""
 
@@ -49,26 +50,71 @@ class CannotStart(Exception):
         self.detail = detail
 
 
-class Executor(Protocol[Task_contra]):
+@dataclass(frozen=True)
+class ExecutorWorker:
+    """The worker, as its executors use it."""
+
+    app: WorkerApp
+    url: str
+    worker_id: str
+    settings: Settings
+    log: Log
+    write: Callable[[Any, AttemptEnd], str]
+    """Formats the report about an attempt, for an executor that commits it itself."""
+    settled: Callable[[Any, str], object]
+    """Call it with the task and the verdict of the database about such a report."""
+    record_killed: Callable[[Any, str], None]
+    """Call it with the task and the error of a run that was killed because the worker had to stop it."""
+    send_progress: Callable[[], None]
+    open_journal: Callable[[Any], Journal]
+    max_result_bytes: Callable[[], int]
+    _shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def share(self, build: Callable[["ExecutorWorker"], T]) -> T:
+        """What executors of this worker use together: built for the first that asks."""
+        if build not in self._shared:
+            self._shared[build] = build(self)
+        found: T = self._shared[build]
+        return found
+
+
+class Executor:
     """Runs all tasks of its name, for the life of the worker."""
 
-    @property
-    def needs_handler(self) -> bool:
-        """Whether a task fails whose type the application does not register."""
+    needs_handler: ClassVar[bool] = True
+    """Whether a task fails whose type the application does not register."""
+
+    def __init__(self, worker: ExecutorWorker) -> None:
+        """Raise ConfigurationError if it cannot be used. Connect to nothing yet."""
+
+    @classmethod
+    def check(
+        cls, settings: Settings, app: WorkerApp | None = None, handlers: Sequence[Handler] = ()
+    ) -> None:
+        """Raise ConfigurationError if this machine could not run tasks of these handlers.
+
+        Called before a worker starts, and without an application before several worker processes do.
+        """
 
     async def prepare(self) -> None:
-        """Called before the worker claims."""
+        """Called before the worker claims, if its application or its settings need this executor."""
 
-    async def run(self, job: Task_contra, handler: Handler | None, /) -> AttemptEnd | None:
+    async def run(self, job: ExecutorTask, handler: Handler | None, /) -> AttemptEnd | None:
         """Make one attempt, and return how it ended.
 
         None is returned if there is nothing to report: the end is recorded already, or the task was taken
         from this worker. Then `job.stop` says why, and this call was cancelled: nothing that it started may
         be left when it ends. Raises CannotStart if nothing of the attempt has begun.
         """
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Called when nothing runs any more."""
+
+
+def unusable(setting: str, value: object) -> str:
+    """How the refusal of a setting begins."""
+    return f"{variable_of(setting)}={str(value)!r} cannot be used"
 
 
 def bind_executor(asked: str, declared: str) -> str | None:
@@ -78,27 +124,8 @@ def bind_executor(asked: str, declared: str) -> str | None:
     executors that act with the rights of the database need an authority to enqueue, so a declaration alone
     does not choose them.
     """
-    if asked == declared or asked not in _OF_HANDLERS:
+    if asked == declared or asked in IN_DATABASE:
         return asked
-    if declared in ("process", "command", "ray"):
+    if declared != "python" and declared not in IN_DATABASE:
         return declared
     return asked if (asked, declared) == ("process", "python") else None
-
-
-def reason_to_stop(job: ExecutorTask, bounds: RunBounds) -> tuple[str, float]:
-    """Why a run has to end, and the seconds it has: another worker must not start the task before."""
-    why = job.stop or "shutdown"
-    lease_left = job.lease_ends - time.monotonic() - LEASE_MARGIN
-    grace = {"shutdown": min(bounds.grace, SHUTDOWN_GRACE), "lost": min(bounds.grace, lease_left)}.get(
-        why, bounds.grace
-    )
-    return why, max(0.0, grace)
-
-
-def pass_on_output(stream_name: str, data: bytes) -> None:
-    """Print what a run printed, as if it ran in the worker."""
-    if data:
-        stream = getattr(sys, stream_name)
-        with contextlib.suppress(AttributeError):  # the application has replaced the stream
-            stream.buffer.write(data)
-            stream.buffer.flush()

@@ -1,86 +1,84 @@
-"""The executors of a worker, by the name that a task asks for. The worker itself runs those of `python`."""
+"""Finds executors by the name that a task asks for. The worker itself runs those of `python`."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Sequence
 
-from holdfast._telemetry.logs import Log
-from holdfast._worker.attempt import Reporter
-from holdfast._worker.executor import Executor
-from holdfast._worker.jobs import Job
-from holdfast._worker.origin import find_origin
-from holdfast._worker.subscription import WorkerApp, serves_messages
-from holdfast._workflows.journal import Journal
-from holdfast.isolation.child_executor import ChildExecutor
-from holdfast.isolation.command import CommandExecutor
-from holdfast.isolation.spawner_client import SpawnerClient
-from holdfast.messages.message_executor import MessageExecutor
-from holdfast.messages.message_plan import compose_email, compose_sms
-from holdfast.messages.providers import email_provider, sms_provider
-from holdfast.processes.database_function import DatabaseFunctions, DbFunctionExecutor, Settled
+from holdfast._install import entry_points
+from holdfast._worker.executor import CannotStart, Executor, ExecutorWorker
+from holdfast._worker.handler import Handler
+from holdfast._worker.subscription import WorkerApp, serves, serves_messages, subscribed
+from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings
 
-MAX_CONNECTIONS = 50
+
+class Executors:
+    """The executors of one worker. Each is imported when it is needed for the first time."""
+
+    def __init__(self, worker: ExecutorWorker) -> None:
+        """Raises ConfigurationError if one that the application or the settings need cannot be used."""
+        self._worker = worker
+        self._opened: dict[str, Executor] = {}
+        self._refused: dict[str, str] = {}
+        for name in _needed(worker.settings, worker.app):
+            self._open(name)
+
+    async def prepare(self) -> None:
+        for executor in self._opened.values():
+            await executor.prepare()
+
+    def find(self, name: str) -> Executor:
+        """Raises CannotStart if this worker does not have it: another may."""
+        if name not in self._opened and name not in self._refused:
+            try:
+                self._open(name)
+            except ConfigurationError as error:
+                self._refused[name] = str(error)
+        if name in self._refused:
+            raise CannotStart("executor_not_available", self._refused[name])
+        return self._opened[name]
+
+    async def close(self) -> None:
+        for executor in self._opened.values():
+            await executor.close()
+
+    def _open(self, name: str) -> None:
+        self._opened[name] = _class_of(name)(self._worker)
 
 
-def isolated_executors(
-    *,
-    app: WorkerApp,
-    worker_id: str,
-    settings: Settings,
-    send_progress: Callable[[], None],
-    record_killed: Callable[[Job, str], None],
-    open_journal: Callable[[Job], Journal],
-    max_result_bytes: Callable[[], int],
-    log: Log,
-) -> Mapping[str, Executor[Job]]:
-    """Those that run tasks in child processes."""
-    spawner = SpawnerClient()
-    in_children = {
-        name: ChildExecutor(
-            worker_id=worker_id,
-            spawner=spawner,
-            find_origin=lambda: find_origin(app, app.origin),
-            starts_early=any(handler.executor == name for handler in app.handlers.values()),
-            settings=settings,
-            send_progress=send_progress,
-            record_killed=record_killed,
-            open_journal=open_journal,
-            max_result_bytes=max_result_bytes,
-            log=log,
-            on_ray=name == "ray",
+def check_executors(settings: Settings, app: WorkerApp | None = None) -> None:
+    """Raise ConfigurationError for the first setting or handler that cannot be used on this machine."""
+    for name, handlers in _needed(settings, app).items():
+        _class_of(name).check(settings, app, handlers)
+
+
+def _class_of(name: str) -> type[Executor]:
+    points = entry_points.installed(entry_points.EXECUTORS)
+    if name not in points:
+        raise ConfigurationError(
+            f"this worker cannot run tasks of executor {name}: no installed package has it",
+            hint=f"Installed: python, {', '.join(sorted(points))}.",
         )
-        for name in ("process", "ray")
-    }
+    found: type[Executor] = entry_points.load(points[name], "executor")
+    return found
+
+
+def _needed(settings: Settings, app: WorkerApp | None) -> dict[str, Sequence[Handler]]:
+    """The executors that are needed from the start, with the handlers that declare them."""
+    found: dict[str, list[Handler]] = {name: [] for name, is_set in _set_up(settings).items() if is_set}
+    if app is not None:
+        settings = subscribed(app, settings)
+        for handler in app.handlers.values():
+            if handler.executor != "python" and serves(settings, handler):
+                found.setdefault(handler.executor, []).append(handler)
+    return dict(found)
+
+
+def _set_up(settings: Settings) -> dict[str, bool]:
+    """Whether there are settings of an executor, which are checked even if no handler names it."""
+    given = settings.model_fields_set
+    sends = serves_messages(settings)
     return {
-        **in_children,
-        "command": CommandExecutor(spawner=spawner, settings=settings, record_killed=record_killed, log=log),
+        "process": settings.process_user is not None,
+        "command": bool(settings.commands),
+        "email": sends or not given.isdisjoint(("email_sender", "templates")),
+        "sms": sends or "sms_sender" in given,
     }
-
-
-def database_executors(
-    *, url: str, worker_id: str, settings: Settings, reporter: Reporter, settled: Settled, log: Log
-) -> Mapping[str, Executor[Job]]:
-    """Those that call functions in the database, some of them to send messages.
-
-    A worker that serves the queue of messages needs providers that can be used: this raises
-    ConfigurationError before it has claimed anything. Any other opens one for the first task that needs it.
-    """
-    connections = settings.function_connections or min(settings.worker_concurrency, MAX_CONNECTIONS)
-    functions = DatabaseFunctions(url, worker_id, connections, reporter.write)
-    # A pool of its own, so that a message does not wait for functions that take long.
-    sending = DatabaseFunctions(url, worker_id, connections, reporter.write)
-    ours = settings.model_copy(update={"database_url": url})
-    email, sms = (
-        MessageExecutor(
-            open_provider=partial(open_provider, ours),
-            compose=compose,
-            functions=sending,
-            settled=settled,
-            log=log,
-        )
-        for open_provider, compose in ((email_provider, compose_email), (sms_provider, compose_sms))
-    )
-    if serves_messages(settings):
-        for executor in (email, sms):
-            executor.connected()
-    return {"db_function": DbFunctionExecutor(functions, settled, log), "email": email, "sms": sms}

@@ -25,6 +25,7 @@ from holdfast._worker.handler_options import (
 )
 from holdfast._workflows.changes import asks_since, changes_in
 from holdfast.errors import InvalidHandler, ResultError
+from holdfast.options import IN_DATABASE
 from holdfast.resources import NO_RESOURCE_LIMITS, Resources
 from holdfast.retry import RetryPolicy
 
@@ -161,7 +162,7 @@ class Handler:
             "type": self.type,
             **{name: getattr(self, name) for name in DECLARED},
             # Those that act with the rights of the database cannot be declared.
-            "executor": self.executor if self.executor in ("python", "process", "command", "ray") else None,
+            "executor": None if self.executor in IN_DATABASE else self.executor,
             "schema": self._schema_to_register(),
         }
         return {name: value for name, value in declared.items() if value is not None}

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Annotated, Any, NamedTuple, Required, TypedDict, get_type_hints
 
 from holdfast._engine.enqueue import REUSES, Reuse
+from holdfast._install import entry_points
 from holdfast.errors import InvalidHandler, did_you_mean
 from holdfast.options import EXECUTORS, IN_DATABASE
 from holdfast.resources import Resources
@@ -88,9 +89,11 @@ def _retry(place: Place, option: str, given: object) -> RetryPolicy:
 
 
 def _executor(place: Place, option: str, given: object) -> str:
-    if given not in EXECUTORS:
-        raise place.refuse(f"{option} {given!r} is not one of {', '.join(EXECUTORS)}")
-    return given
+    if given not in EXECUTORS and given not in entry_points.installed(entry_points.EXECUTORS):
+        raise place.refuse(
+            f"{option} {given!r} is not one of {', '.join(EXECUTORS)}, and no installed package adds it"
+        )
+    return str(given)
 
 
 def _child_process(place: Place) -> None:

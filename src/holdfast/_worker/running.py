@@ -17,7 +17,8 @@ from holdfast._telemetry.logs import Log, name_worker
 from holdfast._worker.attempt import AttemptEnd, DeadlinePassed, HandlerTimeout, Reporter
 from holdfast._worker.attempts import Attempts
 from holdfast._worker.batches import BatchAttempts, BatchGatherer, RunningBatch
-from holdfast._worker.executor import CannotStart, Executor, bind_executor
+from holdfast._worker.executor import CannotStart, bind_executor
+from holdfast._worker.executors import Executors
 from holdfast._worker.handler import Handler
 from holdfast._worker.jobs import LATE, HeldJobs, Job
 from holdfast._worker.unhandled import UnhandledTasks
@@ -38,7 +39,7 @@ class Runner:
         *,
         worker_id: str,
         handlers: Mapping[str, Handler],
-        executors: Mapping[str, Executor[Job]],
+        executors: Executors,
         attempts: Attempts,
         reporter: Reporter,
         add_report: AddReport,
@@ -73,13 +74,11 @@ class Runner:
         )
 
     async def prepare(self) -> None:
-        for executor in self._executors.values():
-            await executor.prepare()
+        await self._executors.prepare()
 
     async def close(self) -> None:
         self._attempts.close()
-        for executor in self._executors.values():
-            await executor.close()
+        await self._executors.close()
 
     def take(self, jobs: Sequence[Job]) -> None:
         """Hold what was claimed, and start as much of it as the concurrency allows."""
@@ -155,11 +154,15 @@ class Runner:
 
     def _cannot_run(self, job: Job) -> bool:
         """Report a task that this worker has no handler or no executor for."""
-        executor = self._executors.get(job.executor)
-        if job.executor != "python" and executor is None:
-            self._log.error("executor_not_available", **job.log_fields, executor=job.executor)
-            self.unhandled.add(job, no_executor(job))
-        elif job.type not in self._handlers and (executor is None or executor.needs_handler):
+        try:
+            executor = None if job.executor == "python" else self._executors.find(job.executor)
+        except CannotStart as why:
+            self._log.error(
+                "executor_not_available", **job.log_fields, executor=job.executor, why=why.message
+            )
+            self.unhandled.add(job, why)
+            return True
+        if job.type not in self._handlers and (executor is None or executor.needs_handler):
             self.unhandled.add(job)
         else:
             return False
@@ -205,7 +208,7 @@ class Runner:
         current_job.set(job)
         try:
             with _span(job, handler):
-                end = await self._executors[job.executor].run(job, handler)
+                end = await self._executors.find(job.executor).run(job, handler)
                 report = None if end is None else self._reporter.write(job, end)
         except CannotStart as why:
             self._not_started(job, why)
@@ -246,11 +249,6 @@ def _span(job: Job, handler: Handler | None) -> AbstractContextManager[Any]:
     if tracing.API not in sys.modules:
         return tracing.OFF
     return tracing.attempt(job, None if handler is None else handler.queue)
-
-
-def no_executor(job: Job) -> CannotStart:
-    """Another worker may have the executor."""
-    return CannotStart("executor_not_available", f"this worker cannot run tasks of executor {job.executor}")
 
 
 def executor_refused(job: Job, handler: Handler) -> AttemptEnd:

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast._connections.listener import WakeupListener
@@ -16,8 +16,8 @@ from holdfast._worker.attempts import Attempts
 from holdfast._worker.claiming import Claimer, ClaimLoop
 from holdfast._worker.duties import UnservedQueues, build_duties
 from holdfast._worker.essential_thread import Failed
-from holdfast._worker.executor import Executor
-from holdfast._worker.executors import database_executors, isolated_executors
+from holdfast._worker.executor import ExecutorWorker
+from holdfast._worker.executors import Executors
 from holdfast._worker.heartbeat import Heartbeat
 from holdfast._worker.jobs import HeldJobs, Job
 from holdfast._worker.journals import LoopJournal, RunOpener
@@ -243,27 +243,23 @@ class WorkerParts:
             log=deps.log,
         )
 
-    def _build_executors(self, settled: Callable[[Job, str], object]) -> Mapping[str, Executor[Job]]:
+    def _build_executors(self, settled: Callable[[Job, str], object]) -> Executors:
         deps = self._deps
-        in_database = database_executors(
-            url=deps.url,
-            worker_id=deps.worker_id,
-            settings=deps.settings,
-            reporter=self._reporter,
-            settled=settled,
-            log=deps.log,
+        return Executors(
+            ExecutorWorker(
+                app=deps.app,
+                url=deps.url,
+                worker_id=deps.worker_id,
+                settings=deps.settings,
+                log=deps.log,
+                write=self._reporter.write,
+                settled=settled,
+                record_killed=self.killed.record,
+                send_progress=self.heartbeat.send_progress_soon,
+                open_journal=lambda job: LoopJournal(job, self.recorder, deps.loop),
+                max_result_bytes=lambda: self.registration.max_result_bytes,
+            )
         )
-        in_child_processes = isolated_executors(
-            app=deps.app,
-            worker_id=deps.worker_id,
-            settings=deps.settings,
-            send_progress=self.heartbeat.send_progress_soon,
-            record_killed=self.killed.record,
-            open_journal=lambda job: LoopJournal(job, self.recorder, deps.loop),
-            max_result_bytes=lambda: self.registration.max_result_bytes,
-            log=deps.log,
-        )
-        return {**in_database, **in_child_processes}
 
 
 def logs_tasks(settings: Settings) -> bool:

@@ -15,8 +15,8 @@ from typing import Any
 from holdfast._install.postgres import resolve_database_url
 from holdfast._telemetry.logs import configure, worker_log
 from holdfast._telemetry.supervision import end_with_parent, is_supervised, notify_supervisor
+from holdfast._worker.executors import check_executors
 from holdfast._worker.metrics import Metrics, serve
-from holdfast._worker.startup import check_application, check_providers, check_settings
 from holdfast._worker.subscription import WorkerApp, subscribed
 from holdfast._worker.worker import Worker
 from holdfast.settings import Settings
@@ -31,8 +31,7 @@ NUDGE = signal.SIGRTMIN + 3 if sys.platform == "linux" else None
 def run(app: WorkerApp, *, settings: Settings | None = None, **options: Any) -> int:
     """Run a worker in this process until a signal stops it; returns the exit code."""
     settings = settings or Settings.load(**options)
-    check_settings(settings)
-    check_application(app, settings)
+    check_executors(settings, app)
     configure(settings.log_format, settings.log_level)
     end_with_parent()
     url = resolve_database_url(settings)
@@ -63,7 +62,6 @@ def _run_until_done(loop: asyncio.AbstractEventLoop, worker: "asyncio.Task[int]"
 
 async def _run(app: WorkerApp, url: str, settings: Settings) -> int:
     settings = subscribed(app, settings)
-    await check_providers(settings.model_copy(update={"database_url": url}))
     metrics = Metrics()
     nudge = MainThreadNudge()
     worker = Worker(app, url, settings, metrics=metrics, owns_process=True, when_blocked=nudge.send)

@@ -24,13 +24,13 @@ from holdfast._engine.events import (
     unsubscribe,
 )
 from holdfast._serialization.text import visible
+from holdfast._serialization.webhook_signature import new_secret
 from holdfast.cli.arguments import Reason, document
 from holdfast.cli.event_tail import tail
 from holdfast.cli.frame import add_commands, group
 from holdfast.cli.output import count_of
 from holdfast.cli.report import Report, listing, pause_change
 from holdfast.errors import HoldfastError, TaskNotFound
-from holdfast.outbox.webhook_signatures import new_secret
 
 POLL_SECONDS = 0.2
 SETTLED = ("delivered", "dead")

@@ -100,14 +100,14 @@ def worker(
 
 def _run_many(processes: int, options: dict[str, Any], *, all_shards: bool) -> int:
     from holdfast._telemetry.logs import configure, worker_log  # noqa: PLC0415 - other commands start faster
+    from holdfast._worker.executors import check_executors  # noqa: PLC0415 - as above
     from holdfast._worker.fleet import supervise  # noqa: PLC0415 - as above
-    from holdfast._worker.startup import check_settings  # noqa: PLC0415 - as above
 
     settings = Settings.load(**options)
     if all_shards and not settings.shards:
         raise ConfigurationError("there are no shards to serve: HOLDFAST_SHARDS is not set")
     shards = list(settings.shards) if all_shards else []
-    check_settings(settings)  # once here, not in every worker process
+    check_executors(settings)  # once here, not in every worker process
     configure(settings.log_format, settings.log_level)
     return supervise(
         processes * max(1, len(shards)),

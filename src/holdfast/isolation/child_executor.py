@@ -4,20 +4,23 @@ Those of `ray` have the handler run on a Ray cluster.
 """
 
 import functools
+import importlib.util
 import json
 import os
 import pwd
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 from holdfast._serialization.failure import brief, fitted
 from holdfast._telemetry import tracing
-from holdfast._telemetry.logs import Log
 from holdfast._worker.attempt import AttemptEnd
-from holdfast._worker.executor import CannotStart, ExecutorTask, pass_on_output, reason_to_stop
+from holdfast._worker.executor import CannotStart, Executor, ExecutorTask, ExecutorWorker, unusable
 from holdfast._worker.handler import Handler
-from holdfast._worker.origin import Origin
+from holdfast._worker.origin import find_origin
+from holdfast._worker.subscription import WorkerApp
 from holdfast._workflows.journal import Journal
+from holdfast.errors import ConfigurationError
+from holdfast.isolation.account_check import check_account, check_interpreter
 from holdfast.isolation.child_intake import BYTES_PER_SECOND, MESSAGES_PER_SECOND
 from holdfast.isolation.child_messages import Told
 from holdfast.isolation.child_pool import ChildPool, ChildPoolSizes
@@ -26,8 +29,8 @@ from holdfast.isolation.child_protocol import ChildBoot
 from holdfast.isolation.child_run import answer_question
 from holdfast.isolation.command_run import chosen_variables
 from holdfast.isolation.process_tree import weaknesses
-from holdfast.isolation.run_end import RunBounds
-from holdfast.isolation.spawner_client import SpawnerClient
+from holdfast.isolation.run_end import RunBounds, pass_on_output, reason_to_stop
+from holdfast.isolation.spawner_client import open_spawner
 from holdfast.resources import size_text
 from holdfast.settings import WITHHELD, Settings, variable_of
 
@@ -43,43 +46,38 @@ THROTTLED = (
 NOT_FOUND = "no child process can import the application: it has to be a global name of a module"
 
 
-class ChildExecutor:
+class ChildExecutor(Executor):
     """Child processes that have imported the application; each makes one attempt at a time."""
 
-    needs_handler = True
+    name: ClassVar[str] = "process"
+    variables: ClassVar[tuple[str, ...]] = ()
+    """Further ones of the worker's environment that a child process gets."""
 
-    def __init__(
-        self,
-        *,
-        worker_id: str,
-        spawner: SpawnerClient,
-        find_origin: Callable[[], Origin | None],
-        starts_early: bool,
-        settings: Settings,
-        send_progress: Callable[[], None],
-        record_killed: Callable[[Any, str], None],
-        open_journal: Callable[[Any], Journal],
-        max_result_bytes: Callable[[], int],
-        log: Log,
-        on_ray: bool = False,
-    ) -> None:
-        """With `starts_early`, child processes are started before the first task needs one."""
-        self._worker_id = worker_id
-        self._spawner = spawner
-        self._find_origin = find_origin
-        self._starts_early = starts_early
-        self._settings = settings
-        self._send_progress = send_progress
-        self._record_killed = record_killed
-        self._open_journal = open_journal
-        self._max_result_bytes = max_result_bytes
-        self._log = log
-        self._on_ray = on_ray
+    def __init__(self, worker: ExecutorWorker) -> None:
+        self._worker = worker
+        self._settings = worker.settings
+        self._log = worker.log
+        self._spawner = worker.share(open_spawner)
         self._pool: ChildPool | None = None
+
+    @classmethod
+    def check(
+        cls, settings: Settings, app: WorkerApp | None = None, handlers: Sequence[Handler] = ()
+    ) -> None:
+        if settings.process_user is not None:
+            place = unusable("process_user", settings.process_user)
+            check_account(place, settings.process_user)
+            check_interpreter(place, settings.process_user)
+        if app is not None and handlers and find_origin(app, app.origin) is None:
+            raise ConfigurationError(
+                f"no child process could import the application, and {handlers[0].type} is declared with "
+                f"executor={cls.name!r}",
+                hint="Make the App a global name of a module.",
+            )
 
     async def prepare(self) -> None:
         """Start child processes if the application has such tasks, and log what is not enforced here."""
-        if not self._starts_early:
+        if all(handler.executor != self.name for handler in self._worker.app.handlers.values()):
             return
         if missing := weaknesses(self._settings.process_user):
             self._log.warning("isolation_limited", not_enforced=missing)
@@ -98,7 +96,7 @@ class ChildExecutor:
                 _order(job),
                 bounds,
                 RunCalls(
-                    functools.partial(self._tell, job, self._open_journal(job)),
+                    functools.partial(self._tell, job, self._worker.open_journal(job)),
                     functools.partial(self._throttled, job),
                 ),
                 functools.partial(reason_to_stop, job, bounds),
@@ -108,7 +106,7 @@ class ChildExecutor:
             raise CannotStart("executor_failed", error.message, **fitted(error.detail)) from error
         if cancelled and (end.answer is None or job.stop != "shutdown"):
             if end.answer is None:
-                self._record_killed(job, json.dumps(end.as_error()))
+                self._worker.record_killed(job, json.dumps(end.as_error()))
             return None
         if end.answer is None:
             self._log.warning("run_ended", **job.log_fields, kind=end.kind, why=end.message)
@@ -123,7 +121,8 @@ class ChildExecutor:
     def _open_pool(self) -> ChildPool | None:
         """None if child processes cannot import the application."""
         if self._pool is None:
-            origin, settings = self._find_origin(), self._settings
+            worker, settings = self._worker, self._settings
+            origin = find_origin(worker.app, worker.app.origin)
             if origin is None:
                 self._log.error("application_not_found", why=NOT_FOUND)
                 return None
@@ -131,11 +130,11 @@ class ChildExecutor:
                 origin,
                 settings.log_format,
                 settings.log_level,
-                self._worker_id,
-                child_variables(settings, ("RAY_*",) if self._on_ray else ()),
+                worker.worker_id,
+                child_variables(settings, self.variables),
                 settings.process_user,
-                on_ray=self._on_ray,
-                max_result_bytes=self._max_result_bytes(),
+                on_ray=self.name == "ray",
+                max_result_bytes=worker.max_result_bytes(),
             )
             start = functools.partial(start_child, self._spawner, boot, settings.output_limit, pass_on_output)
             self._pool = ChildPool(start, _sizes(settings), self._boot_failed)
@@ -165,7 +164,7 @@ class ChildExecutor:
             answer_question(journal, told, reply)
             return
         job.progress = told.progress
-        self._send_progress()
+        self._worker.send_progress()
 
     def _throttled(self, job: ExecutorTask) -> None:
         job.trouble = "run_throttled"
@@ -173,6 +172,24 @@ class ChildExecutor:
 
     def _boot_failed(self, error: ChildBootFailed) -> None:
         self._log.error("child_not_started", error=brief(error), stderr=error.detail.get("stderr"))
+
+
+class RayExecutor(ChildExecutor):
+    """The child process has the handler run on a Ray cluster, and can be killed as any other."""
+
+    name = "ray"
+    variables = ("RAY_*",)
+
+    @classmethod
+    def check(
+        cls, settings: Settings, app: WorkerApp | None = None, handlers: Sequence[Handler] = ()
+    ) -> None:
+        if handlers and importlib.util.find_spec("ray") is None:
+            raise ConfigurationError(
+                f"Ray is not installed, and {handlers[0].type} is declared with executor='ray'",
+                hint="Install the extra: pip install 'holdfast-pg[ray]'",
+            )
+        super().check(settings, app, handlers)
 
 
 def child_variables(settings: Settings, others: tuple[str, ...] = ()) -> dict[str, str]:

@@ -3,42 +3,52 @@
 import asyncio
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast._serialization.failure import fitted
-from holdfast._telemetry.logs import Log
 from holdfast._worker.attempt import AttemptEnd, NotEncoded, check_answer, end_of_not_encoded
 from holdfast._worker.envelope import Envelope
-from holdfast._worker.executor import CannotStart, ExecutorTask, pass_on_output, reason_to_stop
+from holdfast._worker.executor import CannotStart, Executor, ExecutorTask, ExecutorWorker
 from holdfast._worker.handler import Handler
-from holdfast.isolation.command_run import CommandPlan, CommandRun, chosen_variables
+from holdfast._worker.subscription import WorkerApp
+from holdfast.errors import ConfigurationError
+from holdfast.isolation.account_check import check_account
+from holdfast.isolation.command_run import CommandPlan, CommandRun, chosen_variables, find_program
 from holdfast.isolation.process_tree import weaknesses
-from holdfast.isolation.run_end import RunBounds, RunEnd
-from holdfast.isolation.spawner_client import ProcessNotStarted, SpawnerClient
+from holdfast.isolation.run_end import RunBounds, RunEnd, pass_on_output, reason_to_stop
+from holdfast.isolation.spawner_client import ProcessNotStarted, open_spawner
 from holdfast.resources import NO_RESOURCE_LIMITS
 from holdfast.retry import DEFAULT_RETRY
 from holdfast.settings import Settings
 from holdfast.settings.commands import Command
 
 
-class CommandExecutor:
+class CommandExecutor(Executor):
     """The type of a task and the worker's configuration decide which command runs it, nothing else."""
 
     needs_handler = False
 
-    def __init__(
-        self,
-        *,
-        spawner: SpawnerClient,
-        settings: Settings,
-        record_killed: Callable[[Any, str], None],
-        log: Log,
+    def __init__(self, worker: ExecutorWorker) -> None:
+        self._spawner = worker.share(open_spawner)
+        self._settings = worker.settings
+        self._record_killed = worker.record_killed
+        self._log = worker.log
+
+    @classmethod
+    def check(
+        cls, settings: Settings, app: WorkerApp | None = None, handlers: Sequence[Handler] = ()
     ) -> None:
-        self._spawner = spawner
-        self._settings = settings
-        self._record_killed = record_killed
-        self._log = log
+        del app
+        for name, command in settings.commands.items():
+            _check_command(name, command)
+        for handler in handlers:
+            if command_for(handler.type, settings.commands) is None:
+                raise ConfigurationError(
+                    f"no command runs {handler.type}, which is declared with executor='command'",
+                    hint="Add one to [tool.holdfast.commands] whose types name it, or do not serve its"
+                    " queue.",
+                )
 
     async def prepare(self) -> None:
         """Log what is not enforced on this platform."""
@@ -138,3 +148,18 @@ def _variables(job: ExecutorTask) -> dict[str, Any]:
         "HOLDFAST_ATTEMPT": str(job.attempt),
         "HOLDFAST_MAX_ATTEMPTS": str(job.max_attempts),
     }
+
+
+def _check_command(name: str, command: Command) -> None:
+    place = f"commands.{name}"
+    if command.directory is not None and not command.directory.is_dir():
+        raise ConfigurationError(
+            f"{place}.directory {str(command.directory)!r} cannot be used: it is not a directory"
+        )
+    if find_program(command.argv[0], command.directory) is None:
+        raise ConfigurationError(
+            f"{place}.argv {command.argv[0]!r} cannot be used: there is no such program",
+            hint="Give a path to a file that may be executed, a name in PATH, or python.",
+        )
+    if command.user is not None:
+        check_account(f"{place}.user {command.user!r} cannot be used", command.user)

@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from holdfast._serialization.failure import error_of, fitted
 from holdfast._worker.attempt import AttemptEnd
+from holdfast._worker.executor import ExecutorTask
 from holdfast.isolation.spawner_client import ProcessExit, signal_name
 from holdfast.resources import Resources, size_text
 from holdfast.retry import RetryPolicy, next_delay
@@ -18,6 +21,8 @@ HEAD_BYTES = 2048
 TAIL_BYTES = 6144
 PASSED_ON_BYTES = 64 * 1024
 CHUNK_BYTES = 64 * 1024
+SHUTDOWN_GRACE = 1.0
+LEASE_MARGIN = 0.5
 
 STOPPED = {
     "cancelled": ("killed_on_cancel", "the run was ended because its task was cancelled"),
@@ -150,6 +155,25 @@ class OutputStream:
         self._tail += data[room:][-TAIL_BYTES:]
         del self._tail[:-TAIL_BYTES]
         self._counted(len(data))
+
+
+def reason_to_stop(job: ExecutorTask, bounds: RunBounds) -> tuple[str, float]:
+    """Why a run has to end, and the seconds it has: another worker must not start the task before."""
+    why = job.stop or "shutdown"
+    lease_left = job.lease_ends - time.monotonic() - LEASE_MARGIN
+    grace = {"shutdown": min(bounds.grace, SHUTDOWN_GRACE), "lost": min(bounds.grace, lease_left)}.get(
+        why, bounds.grace
+    )
+    return why, max(0.0, grace)
+
+
+def pass_on_output(stream_name: str, data: bytes) -> None:
+    """Print what a run printed, as if it ran in the worker."""
+    if data:
+        stream = getattr(sys, stream_name)
+        with contextlib.suppress(AttributeError):  # the application has replaced the stream
+            stream.buffer.write(data)
+            stream.buffer.flush()
 
 
 def judge(exited: ProcessExit, why: str | None, bounds: RunBounds) -> tuple[str, str]:

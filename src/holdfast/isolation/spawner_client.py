@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast._worker.executor import ExecutorWorker
 from holdfast.isolation import process_tree
 from holdfast.isolation.spawner import MARK
 
@@ -253,6 +254,12 @@ class SpawnerClient:
     def _close_all(descriptors: list[int]) -> None:
         while descriptors:
             os.close(descriptors.pop())
+
+
+def open_spawner(worker: ExecutorWorker) -> SpawnerClient:
+    """For `worker.share`: one spawner is enough for a worker."""
+    del worker
+    return SpawnerClient()
 
 
 def _kill_marked(mark: str) -> None:

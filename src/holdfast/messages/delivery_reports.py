@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 from urllib.parse import parse_qsl
 
+from holdfast._serialization.webhook_signature import PREFIX, check_signature, decode_secret
 from holdfast.errors import ConfigurationError, InvalidSignature
-from holdfast.outbox.webhook_signatures import PREFIX, check_signature, decode_secret
 from holdfast.settings import Settings, variable_of
 
 MAX_REPORT_BYTES = 64 * 1024

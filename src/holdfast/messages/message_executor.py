@@ -8,29 +8,33 @@ the provider recognises its idempotency key.
 
 import asyncio
 import json
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast._telemetry.logs import Log
 from holdfast._worker.attempt import AttemptEnd
-from holdfast._worker.envelope import Envelope
-from holdfast._worker.executor import ExecutorTask
+from holdfast._worker.envelope import Envelope, FunctionFailed
+from holdfast._worker.executor import Executor, ExecutorTask, ExecutorWorker, unusable
 from holdfast._worker.handler import Handler
+from holdfast._worker.subscription import WorkerApp, serves_messages
 from holdfast._worker.transactions import CommitUnknown
 from holdfast.errors import ConfigurationError, HoldfastError
-from holdfast.messages.message_plan import SendPlan, idempotency_key, read_plan
-from holdfast.messages.provider import SendFailed, Sent
-from holdfast.messages.send_outcome import SendOutcome, may_repeat, without
-from holdfast.processes.database_function import (
-    DatabaseFunctions,
-    FunctionFailed,
-    FunctionNotFound,
-    Settled,
-    describe_failure,
+from holdfast.messages.message_checks import check_sms_sender, parse_address
+from holdfast.messages.message_plan import (
+    SendPlan,
+    compose_email,
+    compose_sms,
+    idempotency_key,
+    read_plan,
 )
+from holdfast.messages.provider import SendFailed, Sent
+from holdfast.messages.providers.choice import email_provider, sms_provider
+from holdfast.messages.send_outcome import SendOutcome, may_repeat, without
+from holdfast.processes.database_function import DatabaseFunctions, FunctionNotFound, describe_failure
+from holdfast.settings import Settings
 
 PAUSES_SECONDS = (0.1, 0.5, 2.0)  # between attempts to record an outcome
 
@@ -47,33 +51,28 @@ class AdmittingProvider(Protocol):
     async def close(self) -> None: ...
 
 
-Compose = Callable[[dict[str, Any], str], Any]
-"""Builds a message from its content and idempotency key; raises SendFailed if that is impossible."""
-
-
-class MessageExecutor:
+class MessageExecutor(Executor):
     """Sends e-mail or text messages."""
 
     needs_handler = False
 
-    def __init__(
-        self,
-        *,
-        open_provider: Callable[[], AdmittingProvider],
-        compose: Compose,
-        functions: DatabaseFunctions,
-        settled: Settled,
-        log: Log,
-    ) -> None:
-        self._open_provider = open_provider
+    def __init__(self, worker: ExecutorWorker) -> None:
+        self._settings = worker.settings.model_copy(update={"database_url": worker.url})
         self._provider: AdmittingProvider | None = None
-        self._compose = compose
-        self._functions = functions
-        self._settled = settled
-        self._log = log
+        # A pool of its own for both kinds, so that a message does not wait for functions that take long.
+        self._functions = worker.share(DatabaseFunctions)
+        self._settled = worker.settled
+        self._log = worker.log
+        if serves_messages(worker.settings):
+            self.connected()
 
-    async def prepare(self) -> None:
-        pass
+    def open_provider(self, settings: Settings) -> AdmittingProvider:
+        """Raises ConfigurationError if the settings do not name a provider that can be used."""
+        raise NotImplementedError
+
+    def compose(self, content: dict[str, Any], key: str) -> Any:
+        """Build a message from its content and idempotency key. Raises SendFailed if that is impossible."""
+        raise NotImplementedError
 
     async def run(self, job: ExecutorTask, handler: Handler | None) -> AttemptEnd | None:
         del handler
@@ -100,7 +99,7 @@ class MessageExecutor:
     def connected(self) -> AdmittingProvider:
         """Raises ConfigurationError if the settings do not name a provider that can be used."""
         if self._provider is None:
-            self._provider = self._open_provider()
+            self._provider = self.open_provider(self._settings)
             self._log.info("provider_chosen", provider=self._provider.name)
         return self._provider
 
@@ -125,7 +124,7 @@ class MessageExecutor:
                 f" {provider.name} does not know its idempotency key",
                 permanent=True,
             )
-        message = self._compose(content, idempotency_key(job.task_id, content))
+        message = self.compose(content, idempotency_key(job.task_id, content))
         async with asyncio.timeout(job.timeout):
             return await provider.admit(message)
 
@@ -239,6 +238,51 @@ class MessageExecutor:
         return outcome.recorded_end()
 
 
+class EmailExecutor(MessageExecutor):
+    @classmethod
+    def check(
+        cls, settings: Settings, app: WorkerApp | None = None, handlers: Sequence[Handler] = ()
+    ) -> None:
+        del app, handlers
+        if "templates" in settings.model_fields_set and not os.access(settings.templates, os.R_OK | os.X_OK):
+            raise ConfigurationError(
+                f"{unusable('templates', settings.templates)}: it is not a directory that this account can"
+                " read",
+                hint="Give the directory of the templates of messages, or leave it out.",
+            )
+        _check_sender("email_sender", settings.email_sender, parse_address)
+
+    def open_provider(self, settings: Settings) -> AdmittingProvider:
+        return email_provider(settings)
+
+    def compose(self, content: dict[str, Any], key: str) -> Any:
+        return compose_email(content, key)
+
+
+class SmsExecutor(MessageExecutor):
+    @classmethod
+    def check(
+        cls, settings: Settings, app: WorkerApp | None = None, handlers: Sequence[Handler] = ()
+    ) -> None:
+        del app, handlers
+        _check_sender("sms_sender", settings.sms_sender, check_sms_sender)
+
+    def open_provider(self, settings: Settings) -> AdmittingProvider:
+        return sms_provider(settings)
+
+    def compose(self, content: dict[str, Any], key: str) -> Any:
+        return compose_sms(content, key)
+
+
+def _check_sender(setting: str, value: str | None, check: Callable[[str, str], object]) -> None:
+    if value is None:
+        return
+    try:
+        check("sender", value)
+    except HoldfastError as error:
+        raise ConfigurationError(f"{unusable(setting, value)}: {error.message}") from None
+
+
 def _record_later(job: ExecutorTask, kind: str, message: str, outcome: SendOutcome) -> AttemptEnd:
     """The next attempt records the outcome and sends nothing."""
     return AttemptEnd.retry(job.attempt, kind, message, delay=0, known=outcome.as_json())
@@ -246,7 +290,7 @@ def _record_later(job: ExecutorTask, kind: str, message: str, outcome: SendOutco
 
 def _cause(error: Exception) -> tuple[str, str]:
     match error:
-        case ConfigurationError() | ImportError():
+        case ConfigurationError():
             return "provider_not_configured", str(error)
         case FunctionFailed():
             failure = describe_failure(error.function, error)

@@ -7,31 +7,21 @@ and returns a `Sink`. The sink runs in the dispatcher's event loop.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from holdfast._engine.events import Subscription
+from holdfast._install import entry_points
 from holdfast.errors import ConfigurationError
 from holdfast.outbox.cloud_event import OutgoingEvent
 from holdfast.settings import Settings
 
 __all__ = ["OutgoingEvent", "Rejected", "Sink", "SinkConfig", "SinkOptions", "Undelivered", "build_sink"]
 
-GROUP = "holdfast.sinks"
 REFERENCE = "env:"
 VARIABLES = "HOLDFAST_SINK_"
-BUILT_IN = {
-    "http": ("http_sink", "HttpSink"),
-    "nats": ("nats_sink", "NatsSink"),
-    "amqp": ("amqp_sink", "AmqpSink"),
-    "file": ("file_sink", "FileSink"),
-    "console": ("console_sink", "ConsoleSink"),
-}
 
 
 class Undelivered(Exception):
@@ -101,14 +91,21 @@ def sink_config(subscription: Subscription, settings: Settings) -> SinkConfig:
 
 def known_sinks() -> list[str]:
     """The sinks that a subscription may name on this dispatcher."""
-    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+    return sorted(entry_points.installed(entry_points.SINKS))
 
 
 def build_sink(sink: str, config: SinkConfig) -> Sink:
-    """Raise ConfigurationError if the sink is unknown, lacks a package or has invalid options."""
-    build = partial(_build_built_in, sink) if sink in BUILT_IN else _load_installed(sink)
+    """Raise ConfigurationError if the sink is unknown, lacks a package or has invalid options.
+
+    Only entry points are imported: a name in the database can never import anything else.
+    """
+    points = entry_points.installed(entry_points.SINKS)
+    if sink not in points:
+        raise ConfigurationError(
+            f"there is no sink {sink!r}", hint=f"Known sinks: {', '.join(sorted(points))}."
+        )
     try:
-        built: Sink = build(config)
+        built: Sink = entry_points.load(points[sink], "sink")(config)
     except ValidationError as error:
         raise ConfigurationError(f"invalid sink options: {_first_error(error)}") from None
     return built
@@ -127,27 +124,6 @@ def resolve_reference(value: str) -> str:
             f"{name} is not set in the environment of the dispatcher", hint="Set it there."
         )
     return found
-
-
-def _build_built_in(sink: str, config: SinkConfig) -> Sink:
-    module, name = BUILT_IN[sink]
-    try:
-        found = import_module(f"holdfast.outbox.sinks.{module}")
-    except ModuleNotFoundError as error:
-        extra = sink if sink in {"nats", "amqp"} else "events"
-        raise ConfigurationError(
-            f"the sink {sink} needs the package {error.name}", hint=f"pip install 'holdfast-pg[{extra}]'"
-        ) from None
-    built: Sink = getattr(found, name)(config)
-    return built
-
-
-def _load_installed(sink: str) -> Any:
-    """Only entry points: a name in the database can never import anything else."""
-    for point in entry_points(group=GROUP):
-        if point.name == sink:
-            return point.load()
-    raise ConfigurationError(f"there is no sink {sink!r}", hint=f"Known sinks: {', '.join(known_sinks())}.")
 
 
 def _first_error(error: ValidationError) -> str:

@@ -25,10 +25,9 @@ from holdfast._connections.session import (
 from holdfast._engine import AsyncEngine, leases
 from holdfast._engine.leases import LastError
 from holdfast._serialization.text import RawJson
-from holdfast._telemetry.logs import Log
 from holdfast._worker.attempt import AttemptEnd, NotEncoded, check_answer, end_of_not_encoded
-from holdfast._worker.envelope import Envelope, MalformedEnvelope, read_envelope
-from holdfast._worker.executor import ExecutorTask
+from holdfast._worker.envelope import Envelope, FunctionFailed, function_envelope
+from holdfast._worker.executor import Executor, ExecutorTask, ExecutorWorker
 from holdfast._worker.handler import Handler
 from holdfast._worker.transactions import CommitUnknown, end_of_unknown_commit, finished, judged
 from holdfast.errors import HoldfastError, TaskNotFound, translate
@@ -37,22 +36,10 @@ T = TypeVar("T")
 AsyncConnection = psycopg.AsyncConnection[Any]
 
 MAX_IDLE = 10
+MAX_CONNECTIONS = 50
 
 _QUERY_CANCELED = "57014"
-Settled = Callable[[Any, str], object]
-"""Is given a task and the verdict of the database about its report."""
-
 _RUNNER = "internal.run_function(text,jsonb,uuid)"
-
-
-class FunctionFailed(Exception):
-    """A function raised, reported an error, or returned no envelope. The task is retried."""
-
-    def __init__(self, function: str, message: str, **detail: Any) -> None:
-        super().__init__(message)
-        self.function = function
-        self.message = message
-        self.detail = detail
 
 
 class FunctionNotFound(FunctionFailed):
@@ -77,15 +64,16 @@ def describe_failure(function: str, error: FunctionFailed | HoldfastError) -> Fu
 class DatabaseFunctions:
     """Calls business functions for the tasks of a worker, each in a transaction of its own."""
 
-    def __init__(
-        self, url: str, worker_id: str, connections: int, write: Callable[[Any, AttemptEnd], str]
-    ) -> None:
-        """`write` formats the report about an attempt."""
-        self._worker_id = worker_id
-        self._write = write
+    def __init__(self, worker: ExecutorWorker) -> None:
+        settings, url = worker.settings, worker.url
+        self._worker_id = worker.worker_id
+        self._write = worker.write
         self._powerful = False
         self._pool = AsyncPool(
-            DatabaseAddress(lambda: url), connections, max_idle=MAX_IDLE, connect=self._connect
+            DatabaseAddress(lambda: url),
+            settings.function_connections or min(settings.worker_concurrency, MAX_CONNECTIONS),
+            max_idle=MAX_IDLE,
+            connect=self._connect,
         )
 
     async def call(self, job: ExecutorTask, function: str) -> Envelope:
@@ -171,18 +159,15 @@ class DatabaseFunctions:
         return connection
 
 
-class DbFunctionExecutor:
+class DbFunctionExecutor(Executor):
     """Calls the function that the payload names as `db_function`, with the whole payload."""
 
     needs_handler = False
 
-    def __init__(self, functions: DatabaseFunctions, settled: Settled, log: Log) -> None:
-        self._functions = functions
-        self._settled = settled
-        self._log = log
-
-    async def prepare(self) -> None:
-        pass
+    def __init__(self, worker: ExecutorWorker) -> None:
+        self._functions = DatabaseFunctions(worker)
+        self._settled = worker.settled
+        self._log = worker.log
 
     async def run(self, job: ExecutorTask, handler: Handler | None) -> AttemptEnd | None:
         function = text_member(job.payload, "db_function")
@@ -206,18 +191,6 @@ class DbFunctionExecutor:
 
     async def close(self) -> None:
         await self._functions.close()
-
-
-def function_envelope(function: str, returned: Any, payload: str | None) -> Envelope:
-    """The envelope of a function that succeeded or declined. Raises FunctionFailed for anything else."""
-    try:
-        envelope = read_envelope(returned, payload)
-    except MalformedEnvelope as error:
-        message = f"returned {repr(returned)[:200]}, which is not an envelope: {error}"
-        raise FunctionFailed(function, message) from None
-    if envelope.error is not None:
-        raise FunctionFailed(function, envelope.error)
-    return envelope
 
 
 async def _call(connection: AsyncConnection, job: ExecutorTask, function: str, payload: str) -> Envelope:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache, partial
-from typing import Any, Literal, cast
+from typing import Any, Literal, NoReturn, cast
 from uuid import UUID
 
 from holdfast._engine import Engine, chores, leases, schedules, steps, tasks
@@ -16,8 +16,10 @@ from holdfast._engine.leases import Claimed
 from holdfast._engine.steps import WaitingRun
 from holdfast._engine.tasks import ENDED, TaskStatus
 from holdfast._serialization.text import load_json, report_json, with_zone
+from holdfast._worker.attempt import AttemptEnd
 from holdfast._worker.batches import is_alone
-from holdfast._worker.executors import database_executors
+from holdfast._worker.executor import ExecutorWorker
+from holdfast._worker.executors import Executors
 from holdfast._worker.handler import Handler
 from holdfast._worker.jobs import Job, Stop
 from holdfast._worker.releasing import release_statement
@@ -25,6 +27,7 @@ from holdfast._worker.scheduling import FireSchedules
 from holdfast._worker.transactions import JobTransaction
 from holdfast.app import App
 from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
+from holdfast.options import IN_DATABASE
 from holdfast.settings import Settings
 from holdfast.testing.clock import Clock
 from holdfast.testing.inline_runner import (
@@ -100,6 +103,24 @@ class HeldJob(Job):
         return self._clock().timestamp()
 
 
+def in_database(settings: Settings, worker_id: str, write: Callable[[Any, AttemptEnd], str]) -> Executors:
+    """The executors of a worker without an application, for tasks that run in the database."""
+    worker = ExecutorWorker(
+        app=App(settings=settings),
+        url=settings.database_url or "",
+        worker_id=worker_id,
+        settings=settings,
+        log=silent_log(),
+        write=write,
+        settled=lambda *_: None,
+        record_killed=lambda *_: None,
+        send_progress=lambda: None,
+        open_journal=_refuse_journal,
+        max_result_bytes=lambda: 0,
+    )
+    return Executors(worker)
+
+
 class Drain:
     """Claims and settles through `worker`, which has the rights of a worker; reads through `reader`."""
 
@@ -149,14 +170,7 @@ class Drain:
             for app in apps
         ]
         # Functions in the database and messages run as in a worker, with its settings.
-        self._executors = database_executors(
-            url=dsn,
-            worker_id=WORKER_ID,
-            settings=Settings.load(database_url=dsn),
-            reporter=self._recorder,
-            settled=lambda *_: None,
-            log=silent_log(),
-        )
+        self._executors = in_database(Settings.load(database_url=dsn), WORKER_ID, self._recorder.write)
 
     def new_loop(self) -> AbstractContextManager[CoroutineRunner]:
         """Where asynchronous handlers run."""
@@ -171,7 +185,7 @@ class Drain:
                         self._settle_all(self._runner_of(job).run_batch(jobs, loop))
                         continue
                     try:
-                        if job.executor in self._executors:
+                        if job.executor in IN_DATABASE:
                             written = loop.run(self._run_elsewhere(job))
                         else:
                             written = self._runner_of(job).run(job, loop)
@@ -180,7 +194,7 @@ class Drain:
                     else:
                         self._settle(job, written)
             finally:
-                loop.run(self._close_executors())
+                loop.run(self._executors.close())
         self._interruptions.check()
         return self._ran
 
@@ -195,7 +209,7 @@ class Drain:
                         await asyncio.to_thread(self._settle_all, done)
                         continue
                     try:
-                        if job.executor in self._executors:
+                        if job.executor in IN_DATABASE:
                             written = await self._run_elsewhere(job)
                         else:
                             written = await self._runner_of(job).arun(job)
@@ -204,7 +218,7 @@ class Drain:
                     else:
                         await asyncio.to_thread(self._settle, job, written)
             finally:
-                await self._close_executors()
+                await self._executors.close()
         self._interruptions.check()
         return self._ran
 
@@ -216,12 +230,8 @@ class Drain:
     async def _run_elsewhere(self, job: Job) -> str | None:
         self._recorder.forget()
         job.started, job.phase = time.monotonic(), "running"
-        end = await self._executors[job.executor].run(job, None)
+        end = await self._executors.find(job.executor).run(job, None)
         return None if end is None else self._recorder.write(job, end)
-
-    async def _close_executors(self) -> None:
-        for executor in self._executors.values():
-            await executor.close()
 
     def _runner_of(self, job: Job) -> InlineRunner:
         return next((one for one in self._runners if job.type in one.handlers), self._runners[0])
@@ -376,6 +386,10 @@ def _status_after(job: Job, task: TaskStatus) -> Ending:
 
 def _changes_in(handlers: Mapping[str, Handler], task_type: str) -> Sequence[str]:
     return handlers[task_type].changes
+
+
+def _refuse_journal(_job: Job) -> NoReturn:
+    raise AssertionError("what runs in the database has no steps")
 
 
 def _settings_of(app: App) -> Settings:

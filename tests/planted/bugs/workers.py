@@ -101,8 +101,8 @@ BUGS = [
     Bug(
         "a task chooses how much its handler is isolated",
         "_worker/executor.py",
-        '    if declared in ("process", "command", "ray"):\n        return declared\n',
-        '    if declared in ("process", "command", "ray"):\n        return asked\n',
+        '    if declared != "python" and declared not in IN_DATABASE:\n        return declared\n',
+        '    if declared != "python" and declared not in IN_DATABASE:\n        return asked\n',
         "tests/worker/test_child_isolation.py::test_the_declaration_of_a_handler_binds_it"
         "s_isolation_whatever_the_row_says",
     ),

@@ -11,11 +11,11 @@ import httpx
 from pydantic import AfterValidator, Field
 
 from holdfast import __version__
+from holdfast._serialization.webhook_signature import attribute_headers, decode_secret, signature_headers
 from holdfast.errors import ConfigurationError
 from holdfast.outbox.cloud_event import OutgoingEvent
 from holdfast.outbox.destinations import DestinationResolver, Resolve
 from holdfast.outbox.sink import SinkConfig, SinkOptions, Undelivered, resolve_reference
-from holdfast.outbox.webhook_signatures import attribute_headers, decode_secret, signature_headers
 from holdfast.retry import retry_after
 
 CONNECT_SECONDS = 5.0
