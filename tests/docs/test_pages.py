@@ -71,6 +71,16 @@ def test_pages_name_only_files_that_exist() -> None:
             assert (ROOT / "src/holdfast/sql" / name).exists(), f"{name_of(page)} names {name}"
 
 
+def test_files_of_the_engine_name_only_pages_that_exist() -> None:
+    named = {
+        page
+        for path in (ROOT / "src/holdfast/sql").rglob("*.sql")
+        for page in re.findall(r"docs/[\w/-]+\.md", path.read_text())
+    }
+    assert {f"docs/design/{page.name}" for page in (DOCS / "design").iterdir()} <= named
+    assert {page for page in named if not (ROOT / page).exists()} == set()
+
+
 def test_the_tree_in_contributing_has_every_module() -> None:
     tree = (ROOT / "CONTRIBUTING.md").read_text().partition("## The tree")[2].partition("\n## ")[0]
     modules = {

@@ -10,6 +10,7 @@
 -- commit. While tasks are added to a batch, the task after it cannot begin: the member that adds them has not ended,
 -- and a look at its join skips the locked row and leaves a chore. A retry that brings tasks back waits for their
 -- outcomes; those that have none any more were brought back by another one.
+-- Explained in docs/design/runs.md.
 
 -- Enqueues a batch like enqueue_many. Each of its tasks waits until all the given tasks have ended. With the condition
 -- succeeded, it is cancelled if one of them ends otherwise, and so are those after it; with ended, it runs in any case.

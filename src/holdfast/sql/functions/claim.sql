@@ -11,6 +11,7 @@
 -- a row stays valid. Claims under the same limit count one after the other: one that does not get the lock leaves these
 -- tasks to the next claim. A task that becomes ready behind the place where a claim begins is found by the next claim
 -- that looks from the beginning, a second later at most.
+-- Explained in docs/design/claims.md.
 
 -- Leases the first due tasks of the subscribed queues and types, in the order priority desc, run_at, task_id. A worker
 -- subscribes to queues, type prefixes, or both; with neither, to the queue "default". Counts the attempt. Limited

@@ -11,6 +11,7 @@
 -- task if it asks for the same or, after a rollback, its own. Without keys, none waits for another. Two that need the
 -- same new lane create two, which is harmless. Notifications are sent by the commit, so a worker that is woken finds
 -- the task.
+-- Explained in docs/design/enqueue.md.
 
 -- Enqueues one task in the caller's transaction and returns its id. If a task with the same key and spec exists,
 -- returns its id. Options that are not given come from the worker's declaration of the type (queues.register_types).

@@ -10,6 +10,7 @@
 -- is written, and the other results of the call are settled. If a sweep, a cancel or another worker has ended the
 -- lease, the verdict says lost, cancelled or already_done; it is read in a statement of its own, after the leases were
 -- taken.
+-- Explained in docs/design/state.md.
 
 -- Settles a batch of results and returns a verdict for each: accepted, already_done, cancelled, lost or busy. Each
 -- result is checked against its token, so a worker that lost its lease changes nothing. Repeating an accepted call also

@@ -7,6 +7,7 @@
 -- At the same time: of two workers that want to lead, the second waits for the row, finds the term of the first and
 -- does not lead. A claim that began before a queue was paused may still take tasks. A worker that was silent for too
 -- long loses its row and its leases, learns that at its next heartbeat, and registers again.
+-- Explained in docs/design/recovery.md.
 
 -- Stops claims from a queue and returns whether it was active; running tasks continue.
 -- For holdfast_operator. Locks: the queue's row in paused_queue.

@@ -12,6 +12,7 @@
 -- At the same time: a child may end while its run suspends, and neither transaction sees the other. Both look again
 -- after their commit. Any number of sessions may do chores; two for one task do no harm. A retry of the cause of a
 -- cancellation comes first, and then the chore is dropped or left, or waits and brings the task back.
+-- Explained in docs/design/runs.md.
 
 -- Enqueues tasks as the children of a running task and returns them in their order, with the verdict started, or
 -- already if the step has started its children before: then those are returned. If the worker does not hold the task

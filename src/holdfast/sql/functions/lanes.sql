@@ -11,6 +11,7 @@
 -- among those that may know the lane, and keeps the lane until they have ended. It counts everybody who reads routes as
 -- a user of lanes, and marks no lane to which an open transaction adds a route. Two sessions that need a new lane each
 -- create one, instead of waiting for each other.
+-- Explained in docs/design/claims.md.
 
 -- Marks idle lanes, removes those marked by earlier transactions, and returns how many it changed. Claims then need not
 -- read them. Call it until it returns 0 to remove everything that can be removed. The lane of a concurrency key is idle

@@ -9,6 +9,7 @@
 -- finds it renewed or gone. A worker that is late but not swept keeps its tasks. A lease that an application has
 -- locked, to cancel the task, is not swept, and its heartbeat gets busy; the others of the call are renewed. Any number
 -- of sweeps may run: each takes what no other has locked.
+-- Explained in docs/design/recovery.md.
 
 -- Renews the leases of a worker and returns a verdict for each: held, cancelled, deleted, lost or busy. If another
 -- transaction has locked a lease (an application that has called cancel and not committed), its verdict is busy: it is

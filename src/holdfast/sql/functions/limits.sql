@@ -10,6 +10,7 @@
 -- where claims read it; or it gets busy; or it comes later, sees the mark and brings the task back. If a transaction
 -- held that task and then rolled back, tidy_lanes brings it back. Tasks of a claim that did not know a new limit are
 -- counted afterwards, by count_running.
+-- Explained in docs/design/claims.md.
 
 -- Returns how many tasks a rate allows to start at a given time: the rest of the tokens and those added since. A full
 -- bucket contains the tokens of one period.

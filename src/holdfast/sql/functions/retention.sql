@@ -8,6 +8,7 @@
 -- task; what they commit before is seen, because it reads again after its own locks. Several sessions may prune: the
 -- mark lets one at a time go on from where the last pass stopped, and those that are told where to begin skip the rows
 -- of each other.
+-- Explained in docs/design/retention.md.
 
 -- Removes a retention policy and returns whether it existed. The policy of the next shorter prefix then applies;
 -- without one, everything is kept.

@@ -9,6 +9,7 @@
 -- At the same time: two leaders may decide on the same schedule. The slower one finds the row locked or the version
 -- raised, and does nothing. A schedule that is changed, paused or removed between the look and the decision is not
 -- found with that version, either. An error of one schedule is recorded with it, and the others still fire.
+-- Explained in docs/design/recovery.md.
 
 -- Adds a schedule that no application declares; a task is enqueued at each of its times. Returns added, or unchanged if
 -- it already exists; refused if the name has another definition.

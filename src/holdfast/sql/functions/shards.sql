@@ -11,6 +11,7 @@
 -- At the same time: of two sessions that number a shard, the unique index lets one through. Shards share no
 -- transaction: what an operator sets reaches each of them separately. Ids of different sessions are in order only as
 -- far as their clocks are read in order, and an older id may appear after a newer one.
+-- Explained in docs/design/retention.md.
 
 -- Returns the units that are installed, core first.
 -- For holdfast_client, holdfast_worker, holdfast_dispatcher and holdfast_reader. Locks: none.

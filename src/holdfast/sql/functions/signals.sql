@@ -10,6 +10,7 @@
 -- At the same time: a signal and a suspension may not see each other. The signal then leaves a chore, the suspension
 -- leaves one in any case, and the look that follows the later commit sees both. A run whose row is locked is skipped,
 -- and its chore stays. A run that waits for its next attempt keeps its delay, and finds the signal when it runs.
+-- Explained in docs/design/runs.md.
 
 -- Sends a signal to a run, which takes it when it waits for this name, now or later, in whichever generation. Returns
 -- kept; replayed if a signal with the same name, key and payload is there already; conflict if it has another payload;

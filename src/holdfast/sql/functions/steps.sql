@@ -10,6 +10,7 @@
 -- the one before. A call that is repeated while the first is still open gets busy, and later already. A step that an
 -- application records in its own transaction holds the lease until that ends. A fork that reads a run while it goes on
 -- copies the steps of the generation that it has read first.
+-- Explained in docs/design/runs.md.
 
 -- Returns what the current generation of runs remembers, one row per fact: steps, failed tries of steps that have not
 -- ended (the last one of each), signals that no wait has taken, awaited children with their ends, and waits with their

@@ -9,6 +9,7 @@
 -- At the same time: the session that locks the row first decides. A cancel that waited for a claim finds the lease and
 -- cancels the running task; a worker that reports during an open cancel gets busy, and afterwards cancelled. A delete
 -- of a running task marks the lease as well, because a finish that waited for it sees only that row anew.
+-- Explained in docs/design/state.md.
 
 -- Cancels, retries, deletes, restores or reschedules up to 50 tasks, each by the function for one task and with its
 -- rights, and returns what became of each: a task that is not in a status for it, or that is refused, is not changed,

@@ -10,6 +10,7 @@
 -- the first was rolled back, the key is free. A debounced enqueue does not wait for a worker that holds the former
 -- task: it records that this task is replaced, and if it comes back without having begun, cancel_replaced cancels it.
 -- If it comes back in the same moment, it stays, and is due before the new one.
+-- Explained in docs/design/enqueue.md.
 
 -- Enqueues a task unless one with the same type and key is there already, and returns it, or that one. With unique
 -- waiting, one that has not begun counts; with unfinished, one that has not ended. With succeeded, the spec is the key,

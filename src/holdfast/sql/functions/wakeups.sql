@@ -9,6 +9,7 @@
 -- every end that was committed before. An end whose transaction did not see the row sends nothing, and the next poll
 -- finds it. Two workers that want to throttle the same queue wait for each other, and one gets it. release_wakeups
 -- wakes workers for what was enqueued meanwhile.
+-- Explained in docs/design/enqueue.md.
 
 -- Throttles the wake-ups of queues for half a second: enqueueing sends none, and this worker sends them instead. It
 -- calls notify_idle for that. Calling it again in time extends it; if the worker dies or hangs, it expires. Returns the

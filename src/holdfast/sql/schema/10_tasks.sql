@@ -1,5 +1,6 @@
 -- Tasks: the request, the row that says where a task stands (ready, lease, outcome, or a deletion that keeps its
 -- place), what went wrong and what people did. Also what claims read: lanes, limits and pauses.
+-- Explained in docs/design/state.md.
 
 -- A lane is a list of waiting tasks, in the order in which they are claimed. Tasks of one queue, type and priority
 -- share a lane; those with a concurrency key have one of their own, whatever their keys. Beyond 32 types in a queue

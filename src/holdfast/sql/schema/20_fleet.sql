@@ -1,5 +1,6 @@
 -- What exists beside tasks: workers and their leader, the clients that wait, retention, schedules, the figures of
 -- charts, and the number of a shard.
+-- Explained in docs/design/recovery.md.
 
 create table queues.worker (
   worker_id text collate "C" constraint worker_pkey primary key,

@@ -1,5 +1,6 @@
 -- Durable runs: what a run remembers, is sent, starts and waits for, and its generations. Also chores and keys of
 -- unique tasks.
+-- Explained in docs/design/runs.md.
 
 -- Separate from the worker's row, which is removed with the worker.
 create table queues.worker_environment (
