@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast._engine import Engine, Statement, leases, workers
+from holdfast._engine import Engine, Statement, leases, steps, workers
 from holdfast._engine.enqueue import NewTask, enqueue_one
 from support.database import Database
 from support.documents import DOCS, ROOT
@@ -84,5 +84,45 @@ def test_the_page_lists_every_sql_function(tracked: psycopg.Connection[Any]) -> 
     functions = {name.removeprefix("queues/") for name in crossed} - INLINED
     listed = dict(re.findall(r"^\d+\. `queues\.(\w+)` in `([^`]+)`", PAGE, re.MULTILINE))
     assert functions == set(listed)
+    for name, file in listed.items():
+        assert f"function queues.{name}(" in (SOURCE / "sql" / file).read_text()
+
+
+def test_the_page_follows_a_join_through_two_sql_files(tracked: psycopg.Connection[Any]) -> None:
+    run: Callable[[Statement[Any]], Any] = Engine(tracked).run
+    run(workers.register_worker("worker-1", "this-host", queues=["run", "work"]))
+    crossed: set[str] = set()
+
+    def claimed(queue: str) -> tuple[str, int]:
+        tracked.execute("select queues.claim('worker-1', queues => array[%s])", (queue,))
+        row = tracked.execute(
+            "select task_id, token from queues.lease join queues.task t using (task_id) where t.queue = %s",
+            (queue,),
+        ).fetchone()
+        assert row is not None
+        return str(row[0]), row[1]
+
+    def crossing(statement: Statement[Any]) -> None:
+        crossed.update(_traced(tracked, statement))
+
+    run(enqueue_one(NewTask("run.parent", {})))
+    parent, token = claimed("run")
+    step = steps.StartingStep(name="pack", number=1, awaited=True)
+    children = '[{"type": "work.pack"}]'
+    crossing(steps.start_children("worker-1", parent, token, step=step, tasks=children, payloads=None))
+    until = "2100-01-01T00:00:00Z"
+    waits = f'"waits":[{{"name":"pack","until":"{until}","policy":"all"}}]'
+    crossing(
+        leases.finish("worker-1", [leases.result_json(parent, token, "suspend", run_at=until, memo=waits)])
+    )
+    child, of_child = claimed("work")
+    crossing(leases.finish("worker-1", [leases.result_json(child, of_child, "succeeded", result="7")]))
+    crossing(steps.wake_joined([child]))
+    parent, token = claimed("run")
+    crossing(steps.read_steps("worker-1", [steps.read_json(parent, token, [])]))
+
+    listed = dict(re.findall(r"^- `queues\.(\w+)` in `([^`]+)`", PAGE, re.MULTILINE))
+    assert listed.keys() - {name.removeprefix("queues/") for name in crossed} == set()
+    assert len(set(listed.values())) == 2
     for name, file in listed.items():
         assert f"function queues.{name}(" in (SOURCE / "sql" / file).read_text()

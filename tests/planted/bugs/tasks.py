@@ -157,7 +157,7 @@ BUGS = [
     ),
     Bug(
         "a run that was cancelled counts as an error",
-        "sql/functions/errors.sql",
+        "sql/functions/activity.sql",
         "not pg_catalog.starts_with(kind, 'killed_on_') and kind <> 'cancelled_by_handler'",
         "true",
         "tests/sql/test_error_groups.py::test_a_run_that_was_killed_by_an_act_is_no_error",
