@@ -429,7 +429,7 @@ async def test_a_dispatcher_whose_settlements_fail_ends_and_says_so(
     async def fail(_: SettlementWriter, __: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(SettlementWriter, "_write", fail)
+    monkeypatch.setattr(SettlementWriter, "_send", fail)
     dispatcher = Dispatcher(
         db.dsn_as("holdfast_dispatcher"),
         DispatcherSettings.load(poll_interval="1m", grace="1s", outbox_directory=tmp_path),

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from holdfast import Context
+from holdfast._connections.acknowledged import MAX_FAILURES
 from holdfast._connections.worker_connection import WorkerConnection
-from holdfast._worker.recording import MAX_FAILURES
 from holdfast.errors import TryAgain
 from support.health import nothing_troubled, troubled
 from support.workshop import Workshop

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import structlog
 
+from holdfast._connections.acknowledged import MAX_CHARACTERS, MAX_ITEMS
 from holdfast._engine import Statement
 from holdfast._worker.jobs import Job
 from holdfast._worker.metrics import Metrics
-from holdfast._worker.settling import MAX_AT_ONCE, MAX_CHARACTERS, Settler
+from holdfast._worker.settling import Settler
 from holdfast.errors import DatabaseUnavailable, InvalidArgument
 from support.leases import claimed
 from support.proxy import Proxy
@@ -207,13 +208,13 @@ async def test_one_statement_carries_only_so_many_results_and_characters() -> No
         lambda *_: None,
         looks_again=lambda: False,
     )
-    for n in range(MAX_AT_ONCE + 1):
+    for n in range(MAX_ITEMS + 1):
         settler.add(_job(str(n)), "{}")
-    assert [len(settler._next_batch()), len(settler._next_batch())] == [MAX_AT_ONCE, 1]
+    assert [len(settler._batches.take()), len(settler._batches.take())] == [MAX_ITEMS, 1]
     for n in range(3):
         settler.add(_job(str(n)), "x" * (MAX_CHARACTERS // 2 + 1))
     settler.add(_job("huge"), "x" * (MAX_CHARACTERS + 1))
-    assert [len(settler._next_batch()) for _ in range(4)] == [1, 1, 1, 1]
+    assert [len(settler._batches.take()) for _ in range(4)] == [1, 1, 1, 1]
 
 
 async def test_a_release_that_failed_does_not_keep_the_worker_from_claiming() -> None:
@@ -240,6 +241,9 @@ class _Link:
 
     def __init__(self, _: object = None) -> None:
         self.names: set[str] = set()
+
+    async def pause(self, error: BaseException) -> None:
+        raise error
 
     async def run(self, build: Callable[[], Statement[Any]]) -> Sequence[Sequence[str]]:
         batch = json.loads(build().params[1])

@@ -4,8 +4,16 @@ import asyncio
 import copy
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
+from holdfast._connections.acknowledged import (
+    About,
+    AcknowledgedBatches,
+    Failure,
+    in_batches,
+    what_is_wrong,
+)
 from holdfast._engine.enqueue import Enqueued, NewTask, enqueue_many, enqueue_one
 from holdfast._engine.statement import Statement
 from holdfast._serialization.text import RawJson
@@ -16,8 +24,6 @@ from holdfast.errors import (
     Refused,
     TryAgain,
     UnexpectedDatabaseError,
-    is_about_content,
-    is_missing_right,
 )
 from holdfast.options import is_arranged
 
@@ -46,17 +52,11 @@ ARunBatch = Callable[[Statement[list[Enqueued]]], Awaitable[list[Enqueued]]]
 
 def batches(tasks: Iterable[NewTask], max_tasks: int = MAX_TASKS) -> Iterator[list[NewTask]]:
     """The tasks in lists that one statement can carry."""
-    batch: list[NewTask] = []
-    characters = 0
-    for task in tasks:
-        length = len(task.payload) if isinstance(task.payload, RawJson) else 0
-        if len(batch) == max_tasks or (batch and characters + length > MAX_CHARACTERS):
-            yield batch
-            batch, characters = [], 0
-        batch.append(task)
-        characters += length
-    if batch:
-        yield batch
+    return in_batches(tasks, _size, max_tasks, MAX_CHARACTERS)
+
+
+def _size(task: NewTask) -> int:
+    return len(task.payload) if isinstance(task.payload, RawJson) else 0
 
 
 def statements(tasks: Tasks) -> Iterator[Statement[list[Enqueued]]]:
@@ -190,9 +190,6 @@ Waiting = tuple[NewTask, asyncio.Future[Enqueued]]
 class EnqueueBatcher:
     """Lets the concurrent callers of one event loop share round trips.
 
-    While a statement is under way, further tasks are collected; when it returns, they are sent together.
-    There is no timer: a single caller does not wait.
-
     With `send_alone`, `send` gives up soon where it has to wait for another transaction. Its tasks are then
     sent one by one, and `send_alone` waits for the one that has to, while the others go on.
     """
@@ -200,14 +197,21 @@ class EnqueueBatcher:
     def __init__(self, send: Send, send_alone: Send | None = None) -> None:
         self._send_together = send
         self._send_alone = send_alone
-        self._waiting: list[Waiting] = []
+        self._batches: AcknowledgedBatches[Waiting, Enqueued] = AcknowledgedBatches(
+            self._send,
+            answered=_answered,
+            failed=self._failed,
+            size_of=lambda waiting: _size(waiting[0]),
+            most=MAX_TASKS_TOGETHER,
+            largest=MAX_CHARACTERS,
+        )
         self._sender: asyncio.Task[None] | None = None
         self._aside: set[asyncio.Task[None]] = set()
         self._one_by_one = asyncio.Lock()
 
     async def enqueue(self, task: NewTask) -> Enqueued:
         answer: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
-        self._waiting.append((task, answer))
+        self._batches.add((task, answer))
         if self._sender is None:
             # A task of its own: the caller that came first may be cancelled while the others still wait.
             self._sender = asyncio.create_task(self._send_all())
@@ -215,66 +219,69 @@ class EnqueueBatcher:
 
     async def _send_all(self) -> None:
         try:
-            while self._waiting:
-                count = len(next(batches(task for task, _ in self._waiting[:MAX_TASKS_TOGETHER])))
-                batch, self._waiting = self._waiting[:count], self._waiting[count:]
-                await self._send([(task, answer) for task, answer in batch if not answer.done()])
+            while self._batches.has_more:
+                await self._send_wanted(self._batches.take())
         finally:
             self._sender = None
-            for _, answer in self._waiting:
-                answer.cancel()
+            while self._batches.has_more:
+                _cancel(self._batches.take())
 
-    async def _send(self, batch: Sequence[Waiting], *, again: bool = False) -> None:
-        if not batch:
-            return
-        send = self._send_alone if again and self._send_alone else self._send_together
+    async def _send_wanted(self, batch: list[Waiting]) -> None:
         try:
-            enqueued = await send([task for task, _ in batch])
-        except DatabaseUnavailable as error:
-            await self._settle_unknown(batch, error)
-        except PartlyEnqueued as error:
-            await self._settle_parts(batch, error, again=again)
-        except Exception as error:  # noqa: BLE001 - raised in the callers
-            await self._settle_refused(batch, error, again=again)
+            await self._batches.send([(task, answer) for task, answer in batch if not answer.done()])
         except BaseException:
-            for _, answer in batch:
-                answer.cancel()
+            _cancel(batch)
             raise
+
+    async def _send(self, batch: list[Waiting]) -> list[Enqueued]:
+        return await _sent(self._send_together, batch)
+
+    async def _failed(self, failure: Failure[Waiting]) -> list[list[Waiting]]:
+        """Nothing is repeated that may have been written. An error that is about no task is told to all."""
+        batch, error = failure.items, failure.error
+        if isinstance(error, DatabaseUnavailable):
+            return _settle_unknown(batch, error)
+        if isinstance(error, PartlyEnqueued):
+            return await self._settle_parts(failure, error)
+        if isinstance(error, TryAgain):
+            return self._settle_conflict(failure)
+        if len(batch) > 1 and what_is_wrong(error) is About.ITEM:
+            return failure.halves
+        _raise_in(batch, error)
+        return []
+
+    def _settle_conflict(self, failure: Failure[Waiting]) -> list[list[Waiting]]:
+        """It is tried once more, if possible without the tasks that have none."""
+        batch = failure.items
+        if self._send_alone is None:
+            if failure.tries == 1:
+                return [batch]
+            _raise_in(batch, failure.error)
         else:
-            for (_, answer), one in zip(batch, enqueued, strict=True):
-                if not answer.done():
-                    answer.set_result(one)
+            self._set_aside(
+                self._send_each(batch) if len(batch) > 1 else self._wait_for(self._send_alone, batch)
+            )
+        return []
 
-    async def _settle_refused(self, batch: Sequence[Waiting], error: Exception, *, again: bool) -> None:
-        """Nothing was written. If one task was refused, halves are sent until that task is alone.
-
-        A conflict with another transaction is tried once more, if possible without the tasks that have none.
-        Any other error is that of all callers: to send the halves would be two statements per caller, all of
-        which fail.
-        """
-        if len(batch) > 1 and _is_about_one_task(error):
-            middle = len(batch) // 2
-            await self._send(batch[:middle])
-            await self._send(batch[middle:])
-        elif not isinstance(error, TryAgain) or again:
-            _raise_in(batch, error)
-        elif self._send_alone is None:
-            await self._send(batch, again=True)
-        elif len(batch) > 1:
-            self._set_aside(self._send_each(batch))
-        else:
-            self._set_aside(self._send(batch, again=True))
-
-    async def _send_each(self, batch: Sequence[Waiting]) -> None:
+    async def _send_each(self, batch: list[Waiting]) -> None:
         try:
             async with self._one_by_one:
-                for task, answer in batch:
-                    if not answer.done():
-                        await self._send([(task, answer)])
+                for waiting in batch:
+                    await self._send_wanted([waiting])
         except BaseException:
-            for _, answer in batch:
-                answer.cancel()
+            _cancel(batch)
             raise
+
+    async def _wait_for(self, send: Send, alone: list[Waiting]) -> None:
+        try:
+            [enqueued] = await _sent(send, alone)
+        except HoldfastError as error:
+            _raise_in(alone, error)
+        except BaseException:
+            _cancel(alone)
+            raise
+        else:
+            _answered(alone[0], enqueued)
 
     def _set_aside(self, work: Coroutine[Any, Any, None]) -> None:
         """The sender goes on with the tasks of others."""
@@ -282,45 +289,58 @@ class EnqueueBatcher:
         self._aside.add(aside)
         aside.add_done_callback(self._aside.discard)
 
-    async def _settle_parts(self, batch: Sequence[Waiting], error: PartlyEnqueued, *, again: bool) -> None:
+    async def _settle_parts(self, failure: Failure[Waiting], error: PartlyEnqueued) -> list[list[Waiting]]:
         """Answer what some shards have written, and send the rest again."""
         written = {place: Enqueued(task_id, created) for place, task_id, created in error.enqueued}
         for place, one in written.items():
-            if not batch[place][1].done():
-                batch[place][1].set_result(one)
-        rest = [waiting for place, waiting in enumerate(batch) if place not in written]
-        if not written or isinstance(error.cause, DatabaseUnavailable):
-            cause = error.cause if isinstance(error.cause, DatabaseUnavailable) else None
-            await self._settle_unknown(rest, cause or DatabaseUnavailable(error.message))
-        else:
-            await self._settle_refused(rest, error.cause or error, again=again)
-
-    async def _settle_unknown(self, batch: Sequence[Waiting], error: DatabaseUnavailable) -> None:
-        """It is not known whether the tasks were written: only those with a key are sent again."""
-        keyed = [waiting for waiting in batch if waiting[0].idempotency_key]
-        again = keyed if len(keyed) < len(batch) else []
-        _raise_in([waiting for waiting in batch if waiting not in again], error)
-        await self._send(again)
+            _answered(failure.items[place], one)
+        rest = [waiting for place, waiting in enumerate(failure.items) if place not in written]
+        cause = error.cause
+        if not written and not isinstance(cause, DatabaseUnavailable):
+            cause = DatabaseUnavailable(error.message)
+        if cause is not None:
+            return await self._failed(replace(failure, items=rest, error=cause))
+        _raise_in(rest, error)
+        return []
 
 
-def _is_about_one_task(error: Exception) -> bool:
-    """Whether the engine refused a task of the batch, and would take the others."""
-    if isinstance(error, Refused):
-        return not is_missing_right(error)
-    return isinstance(error, HoldfastError) and is_about_content(error)
+async def _sent(send: Send, batch: list[Waiting]) -> list[Enqueued]:
+    try:
+        return await send([task for task, _ in batch])
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise UnexpectedDatabaseError(f"the task could not be enqueued: {error!r}") from error
 
 
-def _raise_in(batch: Sequence[Waiting], error: Exception) -> None:
+def _settle_unknown(batch: list[Waiting], error: DatabaseUnavailable) -> list[list[Waiting]]:
+    """It is not known whether the tasks were written: only those with a key are sent again."""
+    keyed = [waiting for waiting in batch if waiting[0].idempotency_key]
+    if len(keyed) == len(batch):  # the pool has sent them twice
+        _raise_in(batch, error)
+        return []
+    _raise_in([waiting for waiting in batch if not waiting[0].idempotency_key], error)
+    return [keyed]
+
+
+def _answered(waiting: Waiting, enqueued: Enqueued) -> None:
+    if not waiting[1].done():
+        waiting[1].set_result(enqueued)
+
+
+def _raise_in(batch: list[Waiting], error: HoldfastError) -> None:
     """Each caller gets an exception of its own: to raise one adds the caller's traceback to it."""
     for _, answer in batch:
         if not answer.done():
             answer.set_exception(_copied(error))
 
 
-def _copied(error: Exception) -> HoldfastError:
-    if isinstance(error, HoldfastError):
-        own = copy.copy(error)
-    else:
-        own = UnexpectedDatabaseError(f"the task could not be enqueued: {error!r}")
-    own.__cause__ = error.__cause__ if isinstance(error, HoldfastError) else error
+def _cancel(batch: list[Waiting]) -> None:
+    for _, answer in batch:
+        answer.cancel()
+
+
+def _copied(error: HoldfastError) -> HoldfastError:
+    own = copy.copy(error)
+    own.__cause__ = error.__cause__
     return own

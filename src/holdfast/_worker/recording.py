@@ -5,6 +5,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from holdfast._connections.acknowledged import (
+    MAX_FAILURES,
+    AcknowledgedBatches,
+    Failure,
+    split_or_repeat,
+)
 from holdfast._connections.worker_connection import WorkerConnection
 from holdfast._engine import steps
 from holdfast._engine.steps import StartingStep
@@ -15,14 +21,10 @@ from holdfast._worker.reading import RunRead, RunReader
 from holdfast._worker.setbacks import got_over, is_outage, try_later
 from holdfast._workflows.journal import Read, Recorded, Started
 from holdfast._workflows.memory import FailedStep, StepMemo, memo_json, to_timestamp
-from holdfast.errors import HoldfastError, Refused, TryAgain, UnexpectedDatabaseError, is_about_content
+from holdfast.errors import HoldfastError, Refused, TryAgain, is_about_content
 
-MAX_AT_ONCE = 1000
-MAX_CHARACTERS = 16 * 1024 * 1024
 BUSY_SECONDS = 0.02
 UNIQUE_VIOLATION = "23505"
-MAX_FAILURES = 16
-"""After so many in a row, it is not about one run."""
 
 
 class Memo(NamedTuple):
@@ -61,11 +63,17 @@ class StepRecorder:
         self._log = log
         self._metrics = metrics
         self._stop = stop
-        self._memos: list[Memo] = []
         self._looks: list[str] = []
         self._starts: list[Start] = []
         self._failures = 0
         self._more = asyncio.Event()
+        self._memos: AcknowledgedBatches[Memo, tuple[str, Any]] = AcknowledgedBatches(
+            self._record,
+            answered=self._answer,
+            failed=self._not_recorded,
+            size_of=lambda memo: len(memo.written),
+            more=self._more,
+        )
         # A run that is alone gains nothing by waiting for others: its memo is sent without the task below.
         self._is_alone = True
         self._is_idle = False
@@ -77,11 +85,7 @@ class StepRecorder:
         self._reader.add(RunRead(job, done, signals))
 
     def record(self, job: Job, written: str, done: Recorded) -> None:
-        self._record_again(Memo(job, written, done))
-
-    def _record_again(self, memo: Memo) -> None:
-        self._memos.append(memo)
-        self._more.set()
+        self._memos.add(Memo(job, written, done))
 
     def record_one(self, job: Job, memo: StepMemo, done: Recorded) -> None:
         """Send it now, if nothing is under way and no others are likely to come meanwhile."""
@@ -140,8 +144,8 @@ class StepRecorder:
         if recorded:
             done("recorded", None)
         else:  # the task repeats it with the same token, and learns why
-            self._memos.insert(0, Memo(job, _run_of_one(job, memo), done))
-        if self._memos or self._reader.has_more or self._looks or self._starts:
+            self._memos.add(Memo(job, _run_of_one(job, memo), done), "first")
+        if self._memos.has_more or self._reader.has_more or self._looks or self._starts:
             self._more.set()
 
     async def run(self) -> None:
@@ -156,67 +160,38 @@ class StepRecorder:
                 await self._start_some()
             if self._reader.has_more:
                 await self._reader.read_some()
-            if self._memos:
-                batch = self._next_memos()
+            if self._memos.has_more:
+                batch = self._memos.take()
                 self._is_alone = len(batch) == 1
-                await self._record(batch)
+                await self._memos.send(batch)
             if self._looks:
                 looks, self._looks = self._looks, []
                 await self._look(looks)
-            if self._memos or self._reader.has_more or self._starts:
+            if self._memos.has_more or self._reader.has_more or self._starts:
                 self._more.set()
 
-    def _next_memos(self) -> list[Memo]:
-        """As many as fit into one statement; fewer if they are large, and one that failed before alone."""
-        batch = self._memos[:MAX_AT_ONCE]
-        characters = 0
-        for n, memo in enumerate(batch):
-            characters += len(memo.written)
-            if characters > MAX_CHARACTERS or memo.failures:
-                batch = batch[: max(1, n)]
-                break
-        self._memos = self._memos[len(batch) :]
-        return batch
+    async def _record(self, batch: list[Memo]) -> Sequence[tuple[str, Any]]:
+        """With the same tokens: what was recorded before a connection broke returns already."""
+        statement = steps.record_steps(self._worker_id, [memo.written for memo in batch])
+        self._metrics.sent("record_steps", len(batch))
+        return await self._connection.run(lambda: statement)
 
-    async def _record(self, batch: list[Memo]) -> None:
-        while True:
-            try:
-                statement = steps.record_steps(self._worker_id, [memo.written for memo in batch])
-                self._metrics.sent("record_steps", len(batch))
-                verdicts = await self._connection.run(lambda: statement)  # noqa: B023 - it runs now
-            except HoldfastError as error:
-                if not is_outage(error):
-                    await self._not_recorded(batch, error, final=_is_about_content(error))
-                    return
-                # With the same tokens: what was recorded before the connection broke returns already.
-                await self._connection.pause(error)
-            else:
-                self._failures = 0
-                if len(verdicts) != len(batch):
-                    why = f"{len(batch)} runs were recorded, and {len(verdicts)} verdicts came back"
-                    await self._not_recorded(batch, UnexpectedDatabaseError(why), final=True)
-                    return
-                for memo, (verdict, stored) in zip(batch, verdicts, strict=True):
-                    self._answer(memo, verdict, stored)
-                return
-
-    async def _not_recorded(self, batch: list[Memo], error: HoldfastError, *, final: bool) -> None:
-        """A step that cannot be stored fails alone, or is sent again alone: it must not delay the others."""
-        if len(batch) > 1:
-            for one in batch:
-                await self._record([one])
-            return
-        [memo] = batch
-        if final:
+    async def _not_recorded(self, failure: Failure[Memo]) -> list[list[Memo]]:
+        """A step that cannot be stored fails alone, or is sent again alone."""
+        again, error = await split_or_repeat(failure, self._connection.pause), failure.error
+        if again:
+            return again
+        [memo] = failure.items
+        if _is_about_content(error):
             self._log.error("step_refused", **memo.job.log_fields, error=str(error))
             memo.done("refused", error)
         elif memo.job.phase == "ended":
             memo.done("lost", None)
         else:
-            await self._slow_down(error)
-            delay = try_later(memo, self._record_again, "step_not_stored")
+            delay = try_later(memo, partial(self._memos.add, place="alone"), "step_not_stored")
             fields = memo.job.log_fields
             self._log.warning("step_not_stored", **fields, error=str(error), retry_in=delay)
+        return []
 
     async def _start_some(self) -> None:
         """Up to one that waited for a lock in vain: other runs go on before the next one waits."""
@@ -276,11 +251,12 @@ class StepRecorder:
             self._stop(start.job, "lost" if verdict == "lost" else "cancelled")
         start.done(verdict, task_ids, None)
 
-    def _answer(self, memo: Memo, verdict: str, stored: Any) -> None:
+    def _answer(self, memo: Memo, answer: tuple[str, Any]) -> None:
+        verdict, stored = answer
         if memo.failures:
             got_over(memo)
         if verdict == "busy":
-            asyncio.get_running_loop().call_later(BUSY_SECONDS, self._record_again, memo)
+            self._memos.add_later(BUSY_SECONDS, memo)
             return
         if verdict == "already" and any(step["token"] != memo.job.token for step in stored):
             # Not possible while the lease is locked; the next attempt reads what is stored.

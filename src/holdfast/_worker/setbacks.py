@@ -4,19 +4,18 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
+from holdfast._connections.acknowledged import About, what_is_wrong
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 
 Setback = Literal["run_not_read", "step_not_stored", "children_not_started"]
 Call = TypeVar("Call", bound=Any)
 
 LONGEST_DELAY_SECONDS = 5.0
-_RESOURCES = "53"
-"""The class of errors of a server that lacks memory or disk, perhaps only for this statement."""
 
 
 def is_outage(error: HoldfastError) -> bool:
     """Whether no statement would succeed now."""
-    return isinstance(error, DatabaseUnavailable) and not (error.sqlstate or "").startswith(_RESOURCES)
+    return isinstance(error, DatabaseUnavailable) and what_is_wrong(error) is About.ALL
 
 
 def try_later(failed: Call, again: Callable[[Call], None], setback: Setback) -> float:

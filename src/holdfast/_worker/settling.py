@@ -3,21 +3,25 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
+from holdfast._connections.acknowledged import (
+    MAX_ITEMS,
+    AcknowledgedBatches,
+    Failure,
+    split_or_repeat,
+)
 from holdfast._connections.worker_connection import WorkerConnection
 from holdfast._engine import leases, steps
 from holdfast._telemetry.logs import Log
 from holdfast._worker.jobs import Job
 from holdfast._worker.metrics import Metrics
-from holdfast.errors import HoldfastError, Refused, TryAgain, UnexpectedDatabaseError, is_about_content
+from holdfast.errors import HoldfastError, TryAgain, is_about_content
 
-MAX_AT_ONCE = 1000
-MAX_CHARACTERS = 16 * 1024 * 1024
 SHORTEST_ASIDE_SECONDS = 0.02
 ASIDE_SECONDS = 2.0
-MAX_FAILURES = 16
 STORE_SECONDS = 60.0
 """For how long a report is sent again that the server answers with an error of its own."""
 JOINS_SECONDS = 0.01
@@ -30,10 +34,7 @@ Report = tuple[Job, str]
 
 
 class Settler:
-    """Sends reports in batches: they gather while one round trip is in flight, then all go at once.
-
-    It keeps each report until the database has acknowledged it.
-    """
+    """Sends the reports of attempts, and keeps each until the database has acknowledged it."""
 
     def __init__(
         self,
@@ -52,24 +53,18 @@ class Settler:
         self._log = log
         self._metrics = metrics
         self._done = done
-        self._waiting: list[Report] = []
-        self._sending = 0
-        self._aside = 0
         self._delays: dict[tuple[str, int], float] = {}
         self._failing_since: dict[tuple[str, int], float] = {}
-        self._failures = 0
-        self._more = asyncio.Event()
-        self._empty = asyncio.Event()
-        self._empty.set()
+        self._batches: AcknowledgedBatches[Report, leases.Verdict] = AcknowledgedBatches(
+            self._finish, answered=self._answered, failed=self._failed, size_of=lambda report: len(report[1])
+        )
 
     def add(self, job: Job, report: str) -> None:
-        self._waiting.append((job, report))
-        self._more.set()
-        self._empty.clear()
+        self._batches.add((job, report))
 
     @property
     def unsettled(self) -> int:
-        return len(self._waiting) + self._sending + self._aside
+        return self._batches.unacknowledged
 
     def is_behind(self) -> bool:
         """Whether reports cannot be sent.
@@ -81,76 +76,42 @@ class Settler:
 
     async def emptied(self) -> None:
         """Wait until every report is acknowledged."""
-        await self._empty.wait()
+        await self._batches.emptied()
 
     async def run(self) -> None:
-        while True:
-            await self._more.wait()
-            batch = self._next_batch()
-            self._sending = len(batch)
-            await self._send(batch)
-            self._sending = 0
-            if not self._waiting:
-                self._more.clear()
-            if not self.unsettled:
-                self._empty.set()
+        await self._batches.run()
 
-    def _next_batch(self) -> list[Report]:
-        """As many as fit into one statement; fewer if they are large."""
-        batch = self._waiting[:MAX_AT_ONCE]
-        characters = 0
-        for n, (_, report) in enumerate(batch):
-            characters += len(report)
-            if characters > MAX_CHARACTERS:
-                batch = batch[: max(1, n)]
-                break
-        self._waiting = self._waiting[len(batch) :]
-        return batch
+    async def _finish(self, batch: list[Report]) -> list[leases.Verdict]:
+        """With the same tokens: what was accepted before a connection broke returns already_done."""
+        reports = [report for _, report in batch]
+        self._metrics.sent("finish", len(reports))
+        looks_again = self._looks_again()
+        return await self._connection.run(
+            lambda: leases.finish(self._worker_id, reports, looks_again=looks_again)
+        )
 
-    async def _send(self, batch: list[Report]) -> None:
-        while True:
-            try:
-                verdicts = await self._finish([report for _, report in batch])
-            except TryAgain:
-                await self._isolate(batch, self._put_aside)
-                return
-            except HoldfastError as error:
-                if is_about_content(error):
-                    await self._isolate(batch, partial(self._refused, error))
-                    return
-                if isinstance(error, UnexpectedDatabaseError | Refused):
-                    await self._server_failed(batch, error)
-                    return
-                # With the same tokens: what was accepted before the connection broke returns already_done.
-                await self._connection.pause(error)
-            else:
-                self._failures = 0
-                for (job, report), verdict in zip(batch, verdicts, strict=True):
-                    if verdict == "busy":
-                        self._put_aside(job, report)
-                    else:
-                        self._delays.pop((job.task_id, job.token), None)
-                        self._failing_since.pop((job.task_id, job.token), None)
-                        self._done(job, verdict)
-                return
-
-    async def _isolate(self, batch: list[Report], settle: Callable[[Job, str], None]) -> None:
-        """One report must not delay the others: halve the batch until it is alone, and settle it so."""
-        if len(batch) > 1:
-            half = len(batch) // 2
-            await self._send(batch[:half])
-            await self._send(batch[half:])
+    def _answered(self, settled: Report, verdict: leases.Verdict) -> None:
+        job, _ = settled
+        if verdict == "busy":
+            self._put_aside(settled, "last")
         else:
-            settle(*batch[0])
+            self._delays.pop((job.task_id, job.token), None)
+            self._failing_since.pop((job.task_id, job.token), None)
+            self._done(job, verdict)
 
-    async def _server_failed(self, batch: list[Report], error: HoldfastError) -> None:
-        """An error of the server, not of the results. It may concern one row, or everything."""
-        self._failures += 1
-        if self._failures > MAX_FAILURES:  # more than it takes to find one among many: it is everything
-            await self._connection.pause(error)
-        await self._isolate(batch, partial(self._not_accepted, error))
+    async def _failed(self, failure: Failure[Report]) -> list[list[Report]]:
+        again = await split_or_repeat(failure, self._connection.pause)
+        if not again:
+            [(job, report)] = failure.items
+            if is_about_content(failure.error):
+                self._refused(job, report, failure.error)
+            elif isinstance(failure.error, TryAgain):
+                self._put_aside((job, report), "alone")
+            else:
+                self._not_accepted(job, report, failure.error)
+        return again
 
-    def _not_accepted(self, error: HoldfastError, job: Job, report: str) -> None:
+    def _not_accepted(self, job: Job, report: str, error: HoldfastError) -> None:
         """Try again until the server has had time to recover; then have the task run again."""
         now = time.monotonic()
         since = self._failing_since.setdefault((job.task_id, job.token), now)
@@ -162,21 +123,17 @@ class Settler:
             self._log.error("result_given_up", **job.log_fields, error=str(error), sqlstate=error.sqlstate)
             self._failing_since[job.task_id, job.token] = float("inf")  # the report below is not given up
             job.status, report = "retry", _not_stored(job, error)
-        self._put_aside(job, report)
+        self._put_aside((job, report), "alone")
 
-    def _put_aside(self, job: Job, report: str) -> None:
+    def _put_aside(self, settled: Report, place: Literal["last", "alone"]) -> None:
         """Mostly for the moment of a heartbeat; longer if an application keeps a transaction open."""
+        job, _ = settled
         key = (job.task_id, job.token)
         delay = self._delays.get(key, SHORTEST_ASIDE_SECONDS)
         self._delays[key] = min(2 * delay, ASIDE_SECONDS)
-        self._aside += 1
-        asyncio.get_running_loop().call_later(delay, self._resume, job, report)
+        self._batches.add_later(delay, settled, place)
 
-    def _resume(self, job: Job, report: str) -> None:
-        self._aside -= 1
-        self.add(job, report)
-
-    def _refused(self, error: HoldfastError, job: Job, report: str) -> None:
+    def _refused(self, job: Job, report: str, error: HoldfastError) -> None:
         plain = _not_storable(job, error)
         if report == plain:
             self._log.error("result_refused", **job.log_fields, error=str(error))
@@ -184,13 +141,6 @@ class Settler:
         else:
             job.status = "failed"
             self.add(job, plain)
-
-    async def _finish(self, reports: Sequence[str]) -> list[leases.Verdict]:
-        self._metrics.sent("finish", len(reports))
-        looks_again = self._looks_again()
-        return await self._connection.run(
-            lambda: leases.finish(self._worker_id, reports, looks_again=looks_again)
-        )
 
 
 class JoinLooker:
@@ -244,8 +194,8 @@ class JoinLooker:
             await self._busy.run(partial(steps.wake_waiting, again))
         if ended and not self._joins_exist:
             self._joins_exist = await self._quiet.run(partial(steps.wake_joined, [])) is not None
-        for n in range(0, len(ended) if self._joins_exist else 0, MAX_AT_ONCE):
-            moved = await self._busy.run(partial(steps.wake_joined, ended[n : n + MAX_AT_ONCE]))
+        for n in range(0, len(ended) if self._joins_exist else 0, MAX_ITEMS):
+            moved = await self._busy.run(partial(steps.wake_joined, ended[n : n + MAX_ITEMS]))
             self._joins_exist = moved is not None
             self._again += [str(task_id) for task_id in moved or ()]
         if self._again:

@@ -6,7 +6,7 @@ BUGS = [
     Bug(
         "callers without a schema send two statements each",
         "_connections/enqueueing.py",
-        "        if len(batch) > 1 and _is_about_one_task(error):",
+        "        if len(batch) > 1 and what_is_wrong(error) is About.ITEM:",
         "        if len(batch) > 1:",
         "tests/app/test_batcher.py",
     ),

@@ -41,7 +41,7 @@ BUGS = [
     Bug(
         "a run that cannot be read stops all runs of its worker",
         "_worker/setbacks.py",
-        'return isinstance(error, DatabaseUnavailable) and not (error.sqlstate or "").startswith(_RESOURCES)',
+        "return isinstance(error, DatabaseUnavailable) and what_is_wrong(error) is About.ALL",
         "return True",
         "tests/worker/test_large_runs.py::test_a_run_that_the_database_refuses_to_read_fails_alone",
     ),

@@ -131,9 +131,9 @@ BUGS = [
     ),
     Bug(
         "a result is forgotten when the connection breaks",
-        "_worker/settling.py",
-        "self._connection.pause(error)\n            else:\n",
-        "self._connection.pause(error)\n                return\n            else:\n",
+        "_connections/acknowledged.py",
+        "        await pause(failure.error)\n        return [failure.items]\n",
+        "        await pause(failure.error)\n        return [[], []]\n",
         "tests/worker/test_settling.py",
     ),
     Bug(
