@@ -15,7 +15,7 @@ from holdfast import App, Context, messages
 from holdfast.contrib.fastapi import Holdfast, InTransaction, in_transaction
 from holdfast.errors import InvalidArgument
 
-tasks = App(sends_messages=True)
+tasks = App(name="shop", sends_messages=True)
 holdfast = Holdfast(tasks)  # the dashboard, the API and waiting, below /holdfast
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
@@ -84,11 +82,11 @@ class App:
         name: str | None = None,
         sends_messages: bool = False,
     ) -> None:
-        """The name distinguishes its schedules from those of other applications on the same database.
+        """The name owns the schedules: without one here or in the settings, there can be none.
 
         If it sends messages, its workers serve the queue `comms`, unless they are told which queues to serve.
         """
-        self.name = name or _module_of(sys._getframe(1))  # noqa: SLF001 - the module of the caller
+        self._name = name
         self.sends_messages = sends_messages
         self.origin: str | None = None
         self.middlewares: list[Middleware] = []
@@ -105,6 +103,11 @@ class App:
     def settings(self) -> Settings:
         """Read at first use, so that importing an app needs no environment."""
         return self._location.settings
+
+    @property
+    def name(self) -> str | None:
+        """Given here, or by the setting `app_name`."""
+        return self._name or self.settings.app_name
 
     @property
     def database_url(self) -> str:
@@ -172,7 +175,7 @@ class App:
         when: When = "succeeded",
         tx: Any = None,
         progress: Progress | None = None,
-    ) -> Batch:
+    ) -> Batch[Any]:
         """Enqueue tasks of different types, each made by `task.build(…)`, all or nothing.
 
         `then` runs when all of them have succeeded, or with `when="ended"` when all have ended.
@@ -182,7 +185,7 @@ class App:
             return self._batch(self.connect().enqueue_many(asked, tx, progress))
         [last] = _following([then])
 
-        def work(run: RunStatement, on_front: bool) -> Batch:
+        def work(run: RunStatement, on_front: bool) -> Batch[Any]:
             *first, after = keep_together([*asked, last]) if on_front else [*asked, last]
             count = EnqueueCounter(len(first), progress)
             enqueued = send_checked(first, run, count, on_front=on_front)
@@ -200,13 +203,13 @@ class App:
         when: When = "succeeded",
         tx: Any = None,
         progress: Progress | None = None,
-    ) -> Batch:
+    ) -> Batch[Any]:
         asked = _checked(tasks)
         if then is None:
             return self._batch(await self.connect().aenqueue_many(asked, tx, progress))
         [last] = _following([then])
 
-        async def work(run: ARunStatement, on_front: bool) -> Batch:
+        async def work(run: ARunStatement, on_front: bool) -> Batch[Any]:
             *first, after = keep_together([*asked, last]) if on_front else [*asked, last]
             count = EnqueueCounter(len(first), progress)
             enqueued = await asend_checked(first, run, count, on_front=on_front)
@@ -215,11 +218,11 @@ class App:
 
         return await self.connect().arun_together(tx, work, "enqueue_many")
 
-    def chain(self, *tasks: NewTask, tx: Any = None) -> Batch:
+    def chain(self, *tasks: NewTask, tx: Any = None) -> Batch[Any]:
         """Enqueue tasks that run one after the other, each when the one before has succeeded."""
         asked = _following(tasks)
 
-        def work(run: RunStatement, on_front: bool) -> Batch:
+        def work(run: RunStatement, on_front: bool) -> Batch[Any]:
             enqueued: list[Enqueued] = []
             for task in keep_together(asked) if on_front else asked:
                 enqueued += run(enqueue_after([task], _ids(enqueued[-1:]), "succeeded"))
@@ -228,10 +231,10 @@ class App:
         return self.connect().run_together(tx, work, "chain")
 
     @missed_in_handlers("app.achain")
-    async def achain(self, *tasks: NewTask, tx: Any = None) -> Batch:
+    async def achain(self, *tasks: NewTask, tx: Any = None) -> Batch[Any]:
         asked = _following(tasks)
 
-        async def work(run: ARunStatement, on_front: bool) -> Batch:
+        async def work(run: ARunStatement, on_front: bool) -> Batch[Any]:
             enqueued: list[Enqueued] = []
             for task in keep_together(asked) if on_front else asked:
                 enqueued += await run(enqueue_after([task], _ids(enqueued[-1:]), "succeeded"))
@@ -330,20 +333,12 @@ class App:
         self._tasks[handler.type] = task
         return task
 
-    def _batch(self, enqueued: Iterable[Enqueued], then: Enqueued | None = None) -> Batch:
+    def _batch(self, enqueued: Iterable[Enqueued], then: Enqueued | None = None) -> Batch[Any]:
         after = None if then is None else self._handle(then.task_id, then.created)
         return Batch([self._handle(one.task_id, one.created) for one in enqueued], self, after)
 
     def _handle(self, task_id: UUID, created: bool | None) -> Handle[Any]:
         return Handle(task_id, created=created, home=self)
-
-
-def _module_of(frame: FrameType) -> str:
-    """The module that creates the app; for a script, the name of its file."""
-    name = str(frame.f_globals.get("__name__", "app"))
-    if name == "__main__":
-        name = Path(str(frame.f_globals.get("__file__", "app"))).stem
-    return name
 
 
 def _running_task() -> UUID | None:

@@ -64,24 +64,6 @@ class Held(Protocol):
         """The time of the database, estimated from the answer to the claim."""
 
 
-class Cancelled:
-    """True or false with parentheses and without: a method that is not called would always be true."""
-
-    __slots__ = ("_held",)
-
-    def __init__(self, held: Held) -> None:
-        self._held = held
-
-    def __bool__(self) -> bool:
-        return self._held.stop is not None
-
-    def __call__(self) -> bool:
-        return self._held.stop is not None
-
-    def __repr__(self) -> str:
-        return str(self())
-
-
 class TaskContext:
     """What contexts of asynchronous and of plain handlers have in common."""
 
@@ -140,11 +122,11 @@ class TaskContext:
         self._tell()
 
     @property
-    def cancelled(self) -> Cancelled:
+    def should_stop(self) -> bool:
         """Whether the task was cancelled, deleted or lost since the handler started."""
-        return Cancelled(self._held)
+        return self._held.stop is not None
 
-    def check(self) -> None:
+    def raise_if_stopped(self) -> None:
         """End the handler here if the task was cancelled, deleted or lost."""
         if self._held.stop is not None:
             raise Stopped(self._held.stop)
@@ -214,14 +196,10 @@ class TaskContext:
     ) -> Any:
         return self._run_of().first(plan_first(tasks, on_cancel=on_cancel), timeout, name)
 
-    def _transaction(
-        self, name: str | None, function: Callable[..., Any] | None, args: tuple[Any, ...]
-    ) -> Any:
-        if name is None:
-            transaction = self._open_transaction()
-            transaction.site = CallSite("ctx.transaction")
-            return transaction
-        return self._run_of().transaction(name, function, args)
+    def _transaction(self) -> Any:
+        transaction = self._open_transaction()
+        transaction.site = CallSite("ctx.transaction")
+        return transaction
 
 
 class Context(TaskContext):
@@ -373,31 +351,38 @@ class Context(TaskContext):
         """
         return self._run_of().callback(self.task_id, name, question=question, choices=choices, ttl=ttl)
 
-    @overload
-    def transaction(
-        self, name: str | None = None
-    ) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]: ...
-    @overload
-    def transaction(
+    def transaction(self) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
+        """A connection whose commit also records the outcome: `async with ctx.transaction() as db`.
+
+        What the handler writes is committed when the handler has returned. If the lease was lost by then, or
+        the handler raises, both are rolled back.
+        """
+        opened: AbstractAsyncContextManager[psycopg.AsyncConnection[Any]] = self._transaction()
+        return opened
+
+    def step_transaction(self, name: str) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
+        """A block that happens once: `async with ctx.step_transaction("pay") as db`.
+
+        What is written through the connection and the memory of the step are one commit. A run that resumes
+        skips the block from the first use of the connection, so use it in the first line.
+        """
+        block: AbstractAsyncContextManager[psycopg.AsyncConnection[Any]] = self._run_of().step_transaction(
+            name
+        )
+        return block
+
+    def step_in_transaction(
         self,
-        name: str,
         function: Callable[[psycopg.AsyncConnection[Any], *Ts], Coroutine[Any, Any, R]],
         *args: *Ts,
-    ) -> Coroutine[Any, Any, R]: ...
-    def transaction(  # type: ignore[misc] # as above
-        self, name: str | None = None, function: Callable[..., Any] | None = None, *args: Any
-    ) -> Any:
-        """A connection to the database: `async with ctx.transaction() as db`.
+        key: object = None,
+    ) -> Coroutine[Any, Any, R]:
+        """A step that is called with a connection before its arguments, and whose result is remembered.
 
-        With a name, it is a step: what is written through it and the memory of the step are one commit, so it
-        happens exactly once. A run that resumes skips the block from the first use of the connection. With a
-        function, that is called with the connection and the arguments, and its result is remembered.
-
-        Without a name, the commit also records the outcome of the task: what the handler writes is committed
-        when the handler has returned. If the lease was lost by then, or the handler raises, both are rolled
-        back.
+        What it writes through the connection and the memory of the step are one commit.
         """
-        return self._transaction(name, function, args)
+        called: Coroutine[Any, Any, R] = self._run_of().step_in_transaction(function, args, key)
+        return called
 
 
 class SyncContext(TaskContext):
@@ -500,17 +485,22 @@ class SyncContext(TaskContext):
         """The address of a page on which a person answers: see `Context.callback`."""
         return self._run_of().callback(self.task_id, name, question=question, choices=choices, ttl=ttl)
 
-    @overload
-    def transaction(self, name: str | None = None) -> AbstractContextManager[psycopg.Connection[Any]]: ...
-    @overload
-    def transaction(
-        self, name: str, function: Callable[[psycopg.Connection[Any], *Ts], R], *args: *Ts
-    ) -> R: ...
-    def transaction(  # type: ignore[misc] # as above
-        self, name: str | None = None, function: Callable[..., Any] | None = None, *args: Any
-    ) -> Any:
-        """A connection to the database: `with ctx.transaction() as db`. See `Context.transaction`."""
-        return self._transaction(name, function, args)
+    def transaction(self) -> AbstractContextManager[psycopg.Connection[Any]]:
+        """A connection whose commit also records the outcome: see `Context.transaction`."""
+        opened: AbstractContextManager[psycopg.Connection[Any]] = self._transaction()
+        return opened
+
+    def step_transaction(self, name: str) -> AbstractContextManager[psycopg.Connection[Any]]:
+        """A block that happens once: see `Context.step_transaction`."""
+        block: AbstractContextManager[psycopg.Connection[Any]] = self._run_of().step_transaction(name)
+        return block
+
+    def step_in_transaction(
+        self, function: Callable[[psycopg.Connection[Any], *Ts], R], *args: *Ts, key: object = None
+    ) -> R:
+        """A step that is called with a connection: see `Context.step_in_transaction`."""
+        value: R = self._run_of().step_in_transaction(function, args, key)
+        return value
 
 
 class OpenBatch(Generic[Handles]):

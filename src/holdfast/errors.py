@@ -8,29 +8,29 @@ HoldfastError               1
 ├── ResultError             1   a result cannot be written as JSON, or does not match its type when read
 ├── InvalidStep             2   a step cannot be run as written
 ├── StepFailed              1   a step of a run failed, now or in an earlier attempt
-├── StepShapeChanged        1   the recorded result of a step no longer matches the type of its function
+├── StepResultMismatch        1   the recorded result of a step no longer matches the type of its function
 ├── RunTooLong              1   a run has reached its limit of steps or of memory
 ├── TaskEnded               1   the awaited task has no result
 │   ├── TaskFailed          1   the task failed, or its attempts were used up
 │   └── TaskCancelled       1   the task was cancelled
-├── Refused                 1   the engine refused the call; nothing was written
+├── RequestRefused                 1   the engine refused the call; nothing was written
 │   ├── InvalidArgument     2   an argument is missing, malformed or out of bounds
 │   │   ├── TooLarge        2   a payload or a batch exceeds its limit
-│   │   └── NotPortable     2   text or JSON that PostgreSQL, Python or JavaScript cannot represent
+│   │   └── UnsupportedValue     2   text or JSON that PostgreSQL, Python or JavaScript cannot represent
 │   ├── QuotaExceeded       1   a namespace or a run has reached its limit
 │   ├── KeyConflict         1   an idempotency key already belongs to another task
-│   ├── IllegalMove         1   the status of the task does not allow the action
-│   ├── TaskNotFound        4   no such task, function or subscription, or it belongs to another login
+│   ├── InvalidState         1   the status of the task does not allow the action
+│   ├── NotFound        4   no such task, function or subscription, or it belongs to another login
 │   ├── NotAllowed          7   the login lacks a role
 │   └── MigrationRefused    3   the schema cannot be installed or upgraded
-├── PartlyEnqueued          1   of a batch for several shards, some shards have written their part
+├── PartialBatchError          1   of a batch for several shards, some shards have written their part
 ├── DatabaseUnavailable     5   no connection, or it was lost: the outcome of the last call is unknown
 │   ├── NoAnswer            5   the database was reached, and did not answer in time
 │   └── EmbeddedServerError 5   the embedded PostgreSQL cannot be found, started or reached
 ├── InvalidSignature        1   a webhook was not signed with a known secret, or too long ago
 ├── NotInstalled            6   the database has no Holdfast schema, or an older one
 │   └── UnitNotInstalled    6   the database does without the unit that was needed: messages, events or web
-├── TryAgain               75   a conflict, or no time left; nothing was written, so try again
+├── TransactionConflict               75   a conflict, or no time left; nothing was written, so try again
 └── UnexpectedDatabaseError 1   any other error of PostgreSQL
 """
 
@@ -121,7 +121,7 @@ class StepFailed(HoldfastError):
         return self.exception == f"{error.__module__}.{error.__qualname__}"
 
 
-class StepShapeChanged(HoldfastError):
+class StepResultMismatch(HoldfastError):
     """The recorded result of a step no longer matches the type of its function."""
 
 
@@ -167,11 +167,11 @@ class TaskCancelled(TaskEnded):
     """The task was cancelled, by a person or by its handler."""
 
 
-class Refused(HoldfastError):
+class RequestRefused(HoldfastError):
     """The engine refused the call; nothing was written."""
 
 
-class InvalidArgument(Refused):
+class InvalidArgument(RequestRefused):
     """An argument is missing, malformed or out of bounds."""
 
     exit_code: ClassVar[int] = 2
@@ -181,35 +181,35 @@ class TooLarge(InvalidArgument):
     """A payload or a batch exceeds its limit."""
 
 
-class NotPortable(InvalidArgument):
+class UnsupportedValue(InvalidArgument):
     """Text or JSON that PostgreSQL, Python or JavaScript cannot represent."""
 
 
-class QuotaExceeded(Refused):
+class QuotaExceeded(RequestRefused):
     """A namespace or a run has reached its limit: of lanes, or of signals that it has not taken."""
 
 
-class KeyConflict(Refused):
-    """An idempotency key already belongs to another task."""
+class KeyConflict(RequestRefused):
+    """A key already belongs to another task, or to a signal with another payload."""
 
 
-class IllegalMove(Refused):
+class InvalidState(RequestRefused):
     """The status of the task does not allow the action."""
 
 
-class TaskNotFound(Refused):
+class NotFound(RequestRefused):
     """No such task, function or subscription, or it belongs to another login."""
 
     exit_code: ClassVar[int] = 4
 
 
-class NotAllowed(Refused):
+class NotAllowed(RequestRefused):
     """The login lacks a role."""
 
     exit_code: ClassVar[int] = 7
 
 
-class MigrationRefused(Refused):
+class MigrationRefused(RequestRefused):
     """The schema cannot be installed or upgraded."""
 
     exit_code: ClassVar[int] = 3
@@ -219,7 +219,7 @@ class InvalidSignature(HoldfastError):
     """A webhook was not signed with a known secret, or too long ago."""
 
 
-class PartlyEnqueued(HoldfastError):
+class PartialBatchError(HoldfastError):
     """Of a batch for several shards, some shards have written their part, and one has not.
 
     `enqueued` has the place in the batch, the id and whether it is new, for each task that was written. It is
@@ -264,7 +264,7 @@ class UnitNotInstalled(NotInstalled):
     """The database does without the unit that was needed: messages, events or web."""
 
 
-class TryAgain(HoldfastError):
+class TransactionConflict(HoldfastError):
     """A conflict with another transaction, or no time left. Nothing was written: the call may be repeated."""
 
     exit_code: ClassVar[int] = 75  # EX_TEMPFAIL of sysexits.h
@@ -290,34 +290,34 @@ def close_to(name: str, known: Iterable[str]) -> str | None:
 
 # Five characters name a state, two a whole class of them. The engine's own begin with QF.
 BY_SQLSTATE: dict[str, type[HoldfastError]] = {
-    "QF207": PartlyEnqueued,
+    "QF207": PartialBatchError,
     "QF400": InvalidArgument,
     "QF403": NotAllowed,
-    "QF404": TaskNotFound,
+    "QF404": NotFound,
     "QF409": KeyConflict,
-    "QF412": IllegalMove,
+    "QF412": InvalidState,
     "QF413": TooLarge,
-    "QF422": NotPortable,
+    "QF422": UnsupportedValue,
     "QF429": QuotaExceeded,
-    "QF503": TryAgain,
+    "QF503": TransactionConflict,
     "08": DatabaseUnavailable,  # connection exceptions
     "22": InvalidArgument,  # a value that its type cannot hold
-    "22P05": NotPortable,  # \u0000, or a character that the database's encoding lacks
+    "22P05": UnsupportedValue,  # \u0000, or a character that the database's encoding lacks
     "25006": DatabaseUnavailable,  # a standby, which reads only
     "28": DatabaseUnavailable,  # the login is refused
     "3D000": DatabaseUnavailable,  # no such database
     "3F000": NotInstalled,
-    "40": TryAgain,  # serialization failure, deadlock
+    "40": TransactionConflict,  # serialization failure, deadlock
     "42501": NotAllowed,
     "42703": NotInstalled,  # a column that an older schema lacks
-    "42846": TryAgain,  # an upgrade has changed a type under a call that had begun before it
+    "42846": TransactionConflict,  # an upgrade has changed a type under a call that had begun before it
     "42883": NotInstalled,
     "42P01": NotInstalled,
     "53": DatabaseUnavailable,  # out of connections, memory or disk
     "54000": UnexpectedDatabaseError,  # also of a server that is out of transaction ids
     "54": TooLarge,  # over a limit of PostgreSQL itself, such as the depth of a document
-    "55P03": TryAgain,  # a lock was not had in time
-    "57014": TryAgain,  # the statement took too long, or an administrator cancelled it
+    "55P03": TransactionConflict,  # a lock was not had in time
+    "57014": TransactionConflict,  # the statement took too long, or an administrator cancelled it
     "57P": DatabaseUnavailable,  # the server is starting, stopping or has crashed
 }
 
@@ -365,7 +365,7 @@ def translate_state(
     kind = next(
         (BY_SQLSTATE[state[:n]] for n in (5, 3, 2) if state[:n] in BY_SQLSTATE), UnexpectedDatabaseError
     )
-    if kind is PartlyEnqueued:
+    if kind is PartialBatchError:
         return _partly(message, state, hint, detail)
     if kind is NotInstalled:
         if context:
@@ -407,7 +407,7 @@ def _partly(message: str, state: str, hint: str | None, detail: str | None) -> H
         cause = translate_state(
             told["state"], told["message"], detail=None, hint=told.get("hint"), context=None
         )
-    return PartlyEnqueued(message, hint=hint, sqlstate=state, enqueued=written, cause=cause)
+    return PartialBatchError(message, hint=hint, sqlstate=state, enqueued=written, cause=cause)
 
 
 def _denied_inside(message: str, context: str) -> tuple[str, str | None]:
@@ -428,7 +428,7 @@ def _denied_inside(message: str, context: str) -> tuple[str, str | None]:
 def _without_sqlstate(error: psycopg.Error, message: str) -> HoldfastError:
     """An error of the driver itself: it could not send a value, or has no connection."""
     if isinstance(error, psycopg.DataError):
-        return NotPortable(message)
+        return UnsupportedValue(message)
     if isinstance(error, psycopg.ProgrammingError) and _CONNINFO.search(message):
         error.args = ("the address of the database cannot be read",)  # a traceback would show it
         return ConfigurationError(

@@ -11,7 +11,7 @@ from holdfast._connections.client import Client
 from holdfast._connections.results import task_not_found
 from holdfast._connections.wait_ticket import WAIT_TTL, issue, wait_url
 from holdfast._engine import Statement, steps, tasks
-from holdfast._engine.steps import RecordedStep, SignalAnswer, steps_of
+from holdfast._engine.steps import RecordedStep, Sent, SignalAnswer, sent, steps_of
 from holdfast._engine.tasks import Status, TaskError, TaskSnapshot, TaskStatus
 from holdfast._serialization.codec import encode_signal
 from holdfast._serialization.text import load_json
@@ -152,23 +152,22 @@ class Handle(Generic[R_co]):
     ) -> Status:
         return await self._arun(self._reschedule(run_at, delay))
 
-    def signal(
-        self, name: str, payload: Any = None, *, key: str | None = None, tx: Any = None
-    ) -> SignalAnswer:
+    def signal(self, name: str, payload: Any = None, *, key: str | None = None, tx: Any = None) -> Sent:
         """Send a signal to the run, which takes it with `ctx.wait(name)`, now or later.
 
         Returns `kept`, or `ended` if the run has ended. A signal with a key is kept once: `replayed` if it is
-        repeated, `conflict` if the key has another payload. With `tx`, it is part of that transaction.
+        repeated; with another payload, it raises KeyConflict. With `tx`, it is part of that transaction.
         """
         statement = self._signal(name, payload, key)
-        return self._home.connect().run_in(tx, statement, "signal", repeatable=key is not None)
+        return sent(self._home.connect().run_in(tx, statement, "signal", repeatable=key is not None), name)
 
     @missed_in_handlers("handle.asignal")
     async def asignal(
         self, name: str, payload: Any = None, *, key: str | None = None, tx: Any = None
-    ) -> SignalAnswer:
+    ) -> Sent:
         statement = self._signal(name, payload, key)
-        return await self._home.connect().arun_in(tx, statement, "signal", repeatable=key is not None)
+        answer = await self._home.connect().arun_in(tx, statement, "signal", repeatable=key is not None)
+        return sent(answer, name)
 
     def steps(self) -> list[RecordedStep]:
         """The steps of the current generation that have come to an end, in the order of their calls."""

@@ -5,7 +5,7 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Protocol, runtime_checkable
 
@@ -23,33 +23,35 @@ class RetryPolicy(Protocol):
 class Exponential:
     """Doubles each time: min(cap, base * 2^attempt) seconds, plus a random share of up to `jitter` of it."""
 
-    base: float = 1
-    cap: float = 300
+    base: float | timedelta = 1
+    cap: float | timedelta = 300
     jitter: float = 0.5
 
     def __post_init__(self) -> None:
-        _check(self, base=self.base, cap=self.cap, jitter=self.jitter)
+        _check(self, base=_seconds(self.base), cap=_seconds(self.cap), jitter=self.jitter)
 
     def delay(self, attempt: int, error: BaseException) -> float:
         del error
         # A power beyond 1,000 does not fit a float, and no cap is that high.
-        return _jittered(min(self.cap, self.base * 2.0 ** min(attempt, 1000)), self.jitter)
+        return _jittered(
+            min(_seconds(self.cap), _seconds(self.base) * 2.0 ** min(attempt, 1000)), self.jitter
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
     """Grows by the same step each time: min(cap, step * attempt) seconds, plus a random share."""
 
-    step: float = 10
-    cap: float = 300
+    step: float | timedelta = 10
+    cap: float | timedelta = 300
     jitter: float = 0.5
 
     def __post_init__(self) -> None:
-        _check(self, step=self.step, cap=self.cap, jitter=self.jitter)
+        _check(self, step=_seconds(self.step), cap=_seconds(self.cap), jitter=self.jitter)
 
     def delay(self, attempt: int, error: BaseException) -> float:
         del error
-        return _jittered(min(self.cap, self.step * attempt), self.jitter)
+        return _jittered(min(_seconds(self.cap), _seconds(self.step) * attempt), self.jitter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,10 @@ def next_delay(policy: RetryPolicy, attempt: int, error: BaseException) -> float
         return min(max(0.0, delay), MAX_DELAY_SECONDS)
     except Exception:  # noqa: BLE001 - an application's policy may raise anything
         return DEFAULT_RETRY.delay(attempt, error)
+
+
+def _seconds(duration: float | timedelta) -> float:
+    return duration.total_seconds() if isinstance(duration, timedelta) else duration
 
 
 def _jittered(raw: float, jitter: float) -> float:

@@ -14,12 +14,13 @@ from typing_extensions import TypeVar
 from holdfast._connections.client import Progress
 from holdfast._engine import steps
 from holdfast._engine.enqueue import Enqueued, NewTask, enqueue_one
-from holdfast._engine.steps import SignalAnswer
+from holdfast._engine.steps import Sent, sent
 from holdfast._serialization.codec import ResultCodec, encode_signal
 from holdfast._serialization.text import RawJson
 from holdfast._telemetry import tracing
 from holdfast._worker.handler import Handler
 from holdfast._workflows.calls import missed_in_handlers
+from holdfast.batch import Batch
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Handle, Home, handle_of
 from holdfast.options import Options, check_options, is_arranged
@@ -158,9 +159,9 @@ class BoundTask(Generic[P, R]):
             tracing.enqueued(enqueued.task_id)
         return Handle(enqueued.task_id, created=enqueued.created, home=self._home)
 
-    def _handles(self, enqueued: Iterable[Enqueued]) -> list[Handle[R]]:
+    def _handles(self, enqueued: Iterable[Enqueued]) -> Batch[R]:
         home = self._home
-        return [Handle(one.task_id, created=one.created, home=home) for one in enqueued]
+        return Batch((Handle(one.task_id, created=one.created, home=home) for one in enqueued), home)
 
 
 class Task(BoundTask[P, R], Generic[P, R, F]):
@@ -180,17 +181,18 @@ class Task(BoundTask[P, R], Generic[P, R, F]):
 
     def signal(
         self, key_of_run: str, name: str, payload: Any = None, *, key: str | None = None, tx: Any = None
-    ) -> SignalAnswer:
+    ) -> Sent:
         """Send a signal to the run that was enqueued with this key, as `Handle.signal` does."""
         statement = steps.signal_key(self.type, key_of_run, name, encode_signal(payload), key)
-        return self._home.connect().run_in(tx, statement, "signal", repeatable=key is not None)
+        return sent(self._home.connect().run_in(tx, statement, "signal", repeatable=key is not None), name)
 
     @missed_in_handlers("task.asignal")
     async def asignal(
         self, key_of_run: str, name: str, payload: Any = None, *, key: str | None = None, tx: Any = None
-    ) -> SignalAnswer:
+    ) -> Sent:
         statement = steps.signal_key(self.type, key_of_run, name, encode_signal(payload), key)
-        return await self._home.connect().arun_in(tx, statement, "signal", repeatable=key is not None)
+        answer = await self._home.connect().arun_in(tx, statement, "signal", repeatable=key is not None)
+        return sent(answer, name)
 
 
 class _Batch:

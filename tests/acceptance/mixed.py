@@ -14,7 +14,7 @@ import psycopg
 
 from holdfast._engine import Engine, enqueue, limits, steps
 from holdfast._engine.enqueue import NewTask
-from holdfast.errors import DatabaseUnavailable, TryAgain
+from holdfast.errors import DatabaseUnavailable, TransactionConflict
 from support.engine import Connection
 
 T = TypeVar("T")
@@ -183,7 +183,7 @@ class _Client:
         while True:
             try:
                 return call(self._connected())
-            except (DatabaseUnavailable, TryAgain, psycopg.OperationalError):
+            except (DatabaseUnavailable, TransactionConflict, psycopg.OperationalError):
                 if monotonic() > deadline:
                     raise
                 self._load.repeated += 1

@@ -12,7 +12,7 @@ import psycopg
 
 from holdfast._engine import Engine, enqueue
 from holdfast._engine.enqueue import NewTask
-from holdfast.errors import DatabaseUnavailable, PartlyEnqueued, TryAgain
+from holdfast.errors import DatabaseUnavailable, PartialBatchError, TransactionConflict
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ class Producer:
         while True:
             try:
                 return call()
-            except (DatabaseUnavailable, PartlyEnqueued, TryAgain, psycopg.OperationalError):
+            except (DatabaseUnavailable, PartialBatchError, TransactionConflict, psycopg.OperationalError):
                 self.repeated += 1
                 client.close()
                 self._ended.wait(0.05)

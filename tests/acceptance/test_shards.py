@@ -24,7 +24,7 @@ from acceptance.witness import Witness
 from holdfast._engine import Engine, enqueue
 from holdfast._engine.enqueue import NewTask
 from holdfast._install.postgres import EmbeddedServer
-from holdfast.errors import DatabaseUnavailable, PartlyEnqueued
+from holdfast.errors import DatabaseUnavailable, PartialBatchError
 from support.server import disposable_server
 from support.shard_servers import ShardServers, shard_servers
 from support.standby import COPY, follow, take_over
@@ -214,6 +214,6 @@ def insist(address: str, batch: list[NewTask], ended: threading.Event) -> list[U
         try:
             with psycopg.connect(address, autocommit=True) as connection:
                 return [one.task_id for one in Engine(connection).run(enqueue.enqueue_many(batch))]
-        except (DatabaseUnavailable, PartlyEnqueued, psycopg.OperationalError):
+        except (DatabaseUnavailable, PartialBatchError, psycopg.OperationalError):
             ended.wait(0.05)
     raise AssertionError("the batch was never acknowledged")

@@ -22,7 +22,7 @@ from acceptance.trial import sized, tell, trial
 from acceptance.witness import Witness
 from holdfast._install.postgres import EmbeddedServer
 from holdfast._install.schema import SCHEMA_VERSION, migrate
-from holdfast.errors import HoldfastError, TryAgain, translate
+from holdfast.errors import HoldfastError, TransactionConflict, translate
 from support import engine
 from support.database import Database
 from support.engine import Connection
@@ -59,7 +59,7 @@ class OldWorker(threading.Thread):
                 self._work()
             except psycopg.Error as error:
                 told = translate(error)
-                if not isinstance(told, TryAgain):
+                if not isinstance(told, TransactionConflict):
                     self.errors.append(told)
                     return
                 self.repeated += 1
@@ -213,7 +213,7 @@ def _migrate_until_done(dsn: str) -> int:
     while True:
         try:
             done = migrate(dsn, echo=lines.append)
-        except TryAgain:
+        except TransactionConflict:
             continue
         assert (done.action, done.from_version, done.to_version) == ("upgrade", 1, SCHEMA_VERSION)
         return 1 + sum("trying again" in line for line in lines)

@@ -21,7 +21,7 @@ from holdfast.errors import (
     NotInstalled,
     QuotaExceeded,
     TooLarge,
-    TryAgain,
+    TransactionConflict,
     UnexpectedDatabaseError,
 )
 
@@ -126,7 +126,7 @@ async def test_what_is_about_no_item_is_repeated_whole_after_a_pause(
 
 
 async def test_a_conflict_is_repeated_whole_and_narrowed_down_only_if_it_stays(sent: Sent) -> None:
-    conflict = TryAgain("deadlock", sqlstate="40P01")
+    conflict = TransactionConflict("deadlock", sqlstate="40P01")
     sent.errors = [conflict]
     sent.add("a", "b")
     await sent.batches.emptied()
@@ -183,8 +183,8 @@ async def test_an_answer_too_few_is_an_error_and_no_item_gets_that_of_another(se
         (UnexpectedDatabaseError("check violated", sqlstate="23514"), About.ITEM),
         (DatabaseUnavailable("out of memory", sqlstate="53200"), About.SERVER),
         (DatabaseUnavailable("too many connections", sqlstate="53300"), About.ALL),
-        (TryAgain("lock timeout", sqlstate="55P03"), About.SERVER),
-        (TryAgain("serialization failure", sqlstate="40001"), About.CONFLICT),
+        (TransactionConflict("lock timeout", sqlstate="55P03"), About.SERVER),
+        (TransactionConflict("serialization failure", sqlstate="40001"), About.CONFLICT),
     ],
 )
 def test_what_an_error_is_about(error: HoldfastError, about: About) -> None:

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from holdfast import App
-from holdfast.errors import InvalidArgument, TaskNotFound
+from holdfast.errors import InvalidArgument, NotFound
 from support.database import Database
 from support.engine import sweep
 
@@ -36,7 +36,7 @@ def test_a_chain_runs_one_after_the_other(app: App, work_all: Work) -> None:
         return what
 
     chain = app.chain(note.build("extract"), note.build("load"), note.build("report"))
-    assert chain.status() == {"pending": 1, "suspended": 2}
+    assert chain.counts() == {"pending": 1, "suspended": 2}
     work_all()
     assert (done, chain.progress()) == (["extract", "load", "report"], (3, 3))
 
@@ -50,7 +50,7 @@ async def test_an_async_chain_ends_where_one_fails(app: App, work_all: Work) -> 
 
     chain = await app.achain(note.build("extract"), note.build("load"), note.build("report"))
     work_all()
-    assert await chain.astatus() == {"succeeded": 1, "dead_letter": 1, "cancelled": 1}
+    assert await chain.acounts() == {"succeeded": 1, "dead_letter": 1, "cancelled": 1}
     assert (await chain[2].ainfo()).reason == f"after: {chain[1].task_id} ended dead_letter"
 
 
@@ -70,7 +70,7 @@ def test_what_comes_after_a_batch_with_a_failure(app: App, work_all: Work, when:
     images = [resize.build(n) for n in range(3)]
     batch = app.enqueue_many(images, then=publish.build(7), when=when)  # type: ignore[arg-type]
     work_all()
-    assert (len(done), batch.status()) == (runs, {"succeeded": 2, "dead_letter": 1})
+    assert (len(done), batch.counts()) == (runs, {"succeeded": 2, "dead_letter": 1})
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -95,9 +95,9 @@ def test_a_batch_is_enqueued_in_one_transaction(app: App, db: Database) -> None:
         app.chain(publish.build(1), publish.build(2), tx=tx)
         publish.using(after=batch, tx=tx).enqueue(3)
         tx.rollback()
-    with pytest.raises(TaskNotFound):
+    with pytest.raises(NotFound):
         batch[0].status()
-    assert batch.status() == {"removed": 1}
+    assert batch.counts() == {"removed": 1}
 
 
 def test_cancelling_a_batch_cancels_what_has_not_ended(app: App, work_all: Work) -> None:
@@ -105,7 +105,7 @@ def test_cancelling_a_batch_cancels_what_has_not_ended(app: App, work_all: Work)
     def publish(album: int) -> None: ...
 
     batch = app.enqueue_many([publish.build(n) for n in range(3)], then=publish.build(7))
-    assert (batch.cancel("enough"), batch.status()) == (4, {"cancelled": 3})
+    assert (batch.cancel("enough"), batch.counts()) == (4, {"cancelled": 3})
     assert batch.then is not None
     assert (batch.then.status(), work_all()) == ("cancelled", 0)
 
@@ -118,7 +118,7 @@ def test_a_deleted_task_of_a_batch_counts_as_ended(app: App, db: Database, work_
     db.connect().execute("select queues.delete_task(%s)", [batch[0].task_id])
     work_all()
     assert batch.then is not None
-    assert (batch.status(), batch.progress()) == ({"deleted": 1, "succeeded": 1}, (2, 2))
+    assert (batch.counts(), batch.progress()) == ({"deleted": 1, "succeeded": 1}, (2, 2))
     assert batch.then.status() == "succeeded"
 
 

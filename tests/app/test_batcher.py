@@ -21,7 +21,7 @@ from holdfast.errors import (
     NotAllowed,
     NotInstalled,
     QuotaExceeded,
-    TryAgain,
+    TransactionConflict,
     UnexpectedDatabaseError,
 )
 from support.database import Database
@@ -139,14 +139,14 @@ async def test_what_the_engine_refuses_about_a_task_is_narrowed_down_to_it(error
 async def test_a_conflict_with_another_transaction_is_tried_once_more_and_then_told_to_all() -> None:
     sender = ScriptedSender()
     sender.open.set()
-    sender.refusals = [TryAgain("deadlock")]
+    sender.refusals = [TransactionConflict("deadlock")]
     answers = await asyncio.gather(*enqueue_all(EnqueueBatcher(sender), *map(NewTask, "ab")))
     assert all(answer.created for answer in answers)
-    sender.refusals = [TryAgain("deadlock")] * 9
+    sender.refusals = [TransactionConflict("deadlock")] * 9
     told = await asyncio.gather(
         *enqueue_all(EnqueueBatcher(sender), *map(NewTask, "ab")), return_exceptions=True
     )
-    assert [type(one) for one in told] == [TryAgain, TryAgain]
+    assert [type(one) for one in told] == [TransactionConflict, TransactionConflict]
     assert sender.batches == [["a", "b"]] * 4
 
 
@@ -154,15 +154,15 @@ async def test_the_tasks_of_a_statement_that_would_have_to_wait_are_sent_one_by_
     together, alone = ScriptedSender(), ScriptedSender()
     together.open.set()
     batcher = EnqueueBatcher(together, alone)
-    together.refusals = [TryAgain("lock"), TryAgain("lock")]
+    together.refusals = [TransactionConflict("lock"), TransactionConflict("lock")]
     held, *others = enqueue_all(batcher, *map(NewTask, "abc"))
     assert all(answer.created for answer in await asyncio.gather(*others))
     assert (await batcher.enqueue(NewTask("d"))).created
     assert together.batches == [["a", "b", "c"], ["a"], ["b"], ["c"], ["d"]]
     assert alone.batches == [["a"]]
-    alone.refusals = [TryAgain("lock")]
+    alone.refusals = [TransactionConflict("lock")]
     alone.open.set()
-    with pytest.raises(TryAgain):
+    with pytest.raises(TransactionConflict):
         await held
 
 

@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 from holdfast import App, Task
 from holdfast._connections import session
 from holdfast._connections.pool import POOL_SIZE
-from holdfast.errors import ConfigurationError, DatabaseUnavailable, NoAnswer, TryAgain
+from holdfast.errors import ConfigurationError, DatabaseUnavailable, NoAnswer, TransactionConflict
 from holdfast.settings import Settings
 from support.database import Database
 from support.proxy import Proxy
@@ -73,7 +73,7 @@ def test_more_silent_calls_than_connections_leave_all_places_free(
     with ThreadPoolExecutor(POOL_SIZE + 2) as threads:
         calls = [threads.submit(charge.enqueue, 1) for _ in range(POOL_SIZE + 2)]
         errors = {type(call.exception(60)) for call in calls}
-    assert errors <= {NoAnswer, DatabaseUnavailable, TryAgain}
+    assert errors <= {NoAnswer, DatabaseUnavailable, TransactionConflict}
     proxy.thaw()
     with ThreadPoolExecutor(POOL_SIZE) as threads:
         assert len({one.task_id for one in threads.map(charge.enqueue, range(POOL_SIZE))}) == POOL_SIZE
@@ -124,7 +124,7 @@ def test_a_statement_that_waits_too_long_is_ended_by_the_server_and_nothing_is_w
     charge = behind("1s")
     with db.connect(autocommit=False) as blocker:
         blocker.execute("lock table queues.task")
-        with pytest.raises(TryAgain, match="statement timeout"):
+        with pytest.raises(TransactionConflict, match="statement timeout"):
             charge.enqueue(1)
         assert one(db, f"select count(*) from {OURS} and state = 'active'") == 0
     assert one(db, "select count(*) from queues.task") == 0
@@ -137,7 +137,7 @@ def test_a_call_for_which_no_connection_is_free_is_told_so(
     pool = charge._home.connect()._pool
     for _ in range(POOL_SIZE):
         pool._slots.acquire()
-    with in_background(lambda: charge.enqueue(1)) as refused, pytest.raises(TryAgain) as told:
+    with in_background(lambda: charge.enqueue(1)) as refused, pytest.raises(TransactionConflict) as told:
         refused.result(30)
     assert str(told.value).startswith(
         f"all {POOL_SIZE} connections to the database were in use for 1 s; nothing was sent"

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, computed_field
 from holdfast import Cancel, Fail, Snooze
 from holdfast._serialization.codec import ResultCodec
 from holdfast._worker.handler import Handler, build_handler
-from holdfast.errors import InvalidArgument, NotPortable, PayloadError, ResultError
+from holdfast.errors import InvalidArgument, PayloadError, ResultError, UnsupportedValue
 
 
 class Colour(enum.Enum):
@@ -174,7 +174,7 @@ def test_an_argument_that_does_not_fit_is_refused_by_name(
     ],
 )
 def test_an_argument_that_postgres_cannot_store_is_refused_by_name(value: Any, reason: str) -> None:
-    with pytest.raises(NotPortable, match=f"codec.typed: {reason}"):
+    with pytest.raises(UnsupportedValue, match=f"codec.typed: {reason}"):
         handler_of(Any).arguments.check((value,), {})
 
 

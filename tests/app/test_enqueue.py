@@ -8,7 +8,7 @@ from holdfast import App, Linear, Task
 from holdfast._engine import Engine
 from holdfast._engine.enqueue import NewTask
 from holdfast._engine.tasks import TaskStatus, find_tasks, list_tasks, task_status
-from holdfast.errors import InvalidArgument, KeyConflict, NotPortable, TooLarge
+from holdfast.errors import InvalidArgument, KeyConflict, TooLarge, UnsupportedValue
 from support.clock import NOON, Clock
 from support.database import Database
 
@@ -140,7 +140,7 @@ async def test_an_event_loop_enqueues_the_same(
     assert handle.created
     assert not (await charge.using(key="k").aenqueue(7)).created
     assert found(handle).priority == 1
-    with pytest.raises(NotPortable):
+    with pytest.raises(UnsupportedValue):
         await charge.aenqueue(7, note="\0")
 
 

@@ -17,11 +17,11 @@ from holdfast._engine import Engine, enqueue
 from holdfast._engine.enqueue import NewTask
 from holdfast.errors import (
     EventLoopRunning,
-    IllegalMove,
     InvalidArgument,
+    InvalidState,
     NotAllowed,
+    NotFound,
     ResultError,
-    TaskNotFound,
 )
 from support.database import Database, shards_of
 from support.drain import drain
@@ -129,7 +129,7 @@ def test_a_failed_task_is_retried_and_deleted_by_an_operator_only(
             act()
     client.close()
     assert handle.retry() == "pending"
-    with pytest.raises(IllegalMove, match="it is pending"):
+    with pytest.raises(InvalidState, match="it is pending"):
         handle.retry()
     handle.delete("not needed")
     assert work() == 0
@@ -288,9 +288,9 @@ def test_a_result_that_is_there_needs_no_time(charge: Task[..., Receipt], work: 
 def test_a_task_of_an_open_transaction_cannot_be_waited_for(db: Database, charge: Task[..., Receipt]) -> None:
     with db.connect(autocommit=False) as tx:
         handle = charge.using(tx=tx).enqueue(7)
-        with pytest.raises(TaskNotFound, match="commit that transaction first"):
+        with pytest.raises(NotFound, match="commit that transaction first"):
             handle.result()
-        with pytest.raises(TaskNotFound, match="commit that transaction first"):
+        with pytest.raises(NotFound, match="commit that transaction first"):
             handle.status()
     assert handle.status() == "pending"
 
@@ -301,7 +301,7 @@ def test_a_handle_can_be_made_from_a_task_id(app: App, charge: Task[..., Receipt
     again = app.handle(str(task_id))
     assert again.created is None
     assert again.result() == charge.handle(task_id).result() == Receipt(7, datetime(2030, 1, 31, tzinfo=UTC))
-    with pytest.raises(TaskNotFound):
+    with pytest.raises(NotFound):
         app.handle(uuid4()).status()
     with pytest.raises(InvalidArgument, match="task_id 'seven' is not a UUID"):
         app.handle("seven")

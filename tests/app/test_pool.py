@@ -17,7 +17,7 @@ import pytest
 from holdfast import App, Task
 from holdfast._connections import pool, session
 from holdfast._connections.client import WAITING_SIZE
-from holdfast.errors import DatabaseUnavailable, TryAgain
+from holdfast.errors import DatabaseUnavailable, TransactionConflict
 from holdfast.settings import Settings
 from support.database import Database
 from support.sessions import in_background
@@ -189,7 +189,7 @@ async def test_only_the_caller_whose_key_is_held_for_too_long_is_told_to_try_aga
         charge.using(tx=blocker, key="3").enqueue(1)
         calls = [charge.using(key=str(n)).aenqueue(1) for n in range(6)]
         answers = await asyncio.gather(*calls, charge.aenqueue(1), return_exceptions=True)
-    assert [n for n, answer in enumerate(answers) if isinstance(answer, TryAgain)] == [3]
+    assert [n for n, answer in enumerate(answers) if isinstance(answer, TransactionConflict)] == [3]
     assert [n for n, answer in enumerate(answers) if isinstance(answer, BaseException)] == [3]
     app.close()
 

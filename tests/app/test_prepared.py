@@ -9,7 +9,7 @@ import pytest
 from holdfast._engine import AsyncPreparedEngine, PreparedEngine, health, tasks
 from holdfast._engine.enqueue import NewTask, enqueue_one
 from holdfast._engine.statement import MAX_STATEMENTS, Statement, scalar
-from holdfast.errors import DatabaseUnavailable, InvalidArgument, TaskNotFound
+from holdfast.errors import DatabaseUnavailable, InvalidArgument, NotFound
 from support.database import Database
 
 
@@ -73,7 +73,7 @@ def test_no_more_are_kept_than_a_connection_should_hold(engine: PreparedEngine) 
 def test_behind_a_pooler_nothing_is_prepared(engine: PreparedEngine) -> None:
     engine.connection.prepare_threshold = None
     for _ in range(3):
-        with pytest.raises(TaskNotFound):
+        with pytest.raises(NotFound):
             engine.run(tasks.cancel(UUID(int=1)))
     assert prepared(engine) == []
 

@@ -74,7 +74,7 @@ async def fulfil(ctx: Context, order: int) -> bool:
     assert_type(await ctx.map(words, ["a"]), list[int])
     assert_type(await ctx.map(words, ["a"], return_exceptions=True), list[int | Exception])
     assert_type(await ctx.callback("ok"), str)
-    async with ctx.transaction("pay") as db:
+    async with ctx.step_transaction("pay") as db:
         await db.execute("select 1")
     return True
 

@@ -20,7 +20,7 @@ def test_a_new_process_keeps_every_rule(shipping: ProcessCommand) -> None:
 
 
 def test_ours_keep_every_rule_too(run: ProcessCommand) -> None:
-    assert run("check") == "comms.send_email, messages.send_sms: all checks passed\n"
+    assert run("check") == "comms.send_email, comms.send_sms: all checks passed\n"
 
 
 BREAKS = {

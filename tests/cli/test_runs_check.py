@@ -166,7 +166,7 @@ def test_a_result_that_does_not_fit_is_found_and_the_step_is_not_run_again(deplo
     module = deployments.deploy(OLD, HEAD.replace("charge() -> int", "charge() -> list[int]"))
     assert deployments.check() == (1, [("shape", "charge")])
     error, done = deployments.resume(module, task_id)
-    assert ("StepShapeChanged" in error, done) == (True, [])
+    assert ("StepResultMismatch" in error, done) == (True, [])
 
 
 def test_arguments_that_do_not_fit_are_found(deployments: Deployments) -> None:

@@ -41,7 +41,7 @@ def test_one_refusal_does_not_stop_the_others(engine: Engine, holdfast: Holdfast
     assert result.exit_code == 4
     missing, cancelled = json.loads(result.stdout)["tasks"]
     assert (missing["task_id"], missing["status"]) == (UNKNOWN, None)
-    assert (missing["error"]["kind"], missing["error"]["sqlstate"]) == ("TaskNotFound", "QF404")
+    assert (missing["error"]["kind"], missing["error"]["sqlstate"]) == ("NotFound", "QF404")
     assert cancelled == {"task_id": str(task_id), "status": "cancelled", "error": None}
 
 

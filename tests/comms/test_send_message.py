@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from holdfast import App, messages
-from holdfast.errors import HoldfastError, InvalidArgument, TaskNotFound
+from holdfast.errors import HoldfastError, InvalidArgument, NotFound
 from support.database import Database
 from support.django_project import django_connection
 from support.engine import rows
@@ -219,7 +219,7 @@ def test_a_client_sends_and_sees_its_own(db: Database) -> None:
     sending = messages.send_email(**WELCOME, app=client)
     other = messages.send_email(**WELCOME, tx=db.connect())
     assert sending.status().status == "scheduled"
-    with pytest.raises(TaskNotFound, match="commit the transaction first"):
+    with pytest.raises(NotFound, match="commit the transaction first"):
         messages.find_email(other.send_id, app=client).status()
     client.close()
 
@@ -233,7 +233,7 @@ def test_a_sending_without_an_app_says_what_it_needs(db: Database) -> None:
 def test_waiting_ends_after_the_time_given(app: App) -> None:
     soon = datetime.now(UTC) + timedelta(days=1)
     with pytest.raises(TimeoutError):
-        messages.send_email(**WELCOME, scheduled_at=soon, app=app).wait(timeout=0.2)
+        messages.send_email(**WELCOME, scheduled_at=soon, app=app).wait_end(timeout=0.2)
 
 
 def test_every_name_can_be_imported() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from mcp import Client
 
 from holdfast._connections.session import DatabaseAddress
-from holdfast.server.mcp.caller import Desk
+from holdfast.server.mcp.caller import ToolSession
 from holdfast.server.mcp.server import HoldfastServer
 from holdfast.server.mcp.write_tools import WRITE_TOOLS
 from holdfast.server.site import Site, SiteOptions
@@ -20,7 +20,7 @@ def _cells(line: str) -> list[set[str]]:
 
 async def test_the_page_lists_every_tool_with_its_arguments() -> None:
     site = Site(DatabaseAddress(lambda: ""), SiteOptions(samples=False), {})
-    server = HoldfastServer(Desk(site, allow_acts=True))
+    server = HoldfastServer(ToolSession(site, allow_acts=True))
     async with Client(server) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     scopes = {name: scope for name, _, scope, _ in WRITE_TOOLS}

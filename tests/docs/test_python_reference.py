@@ -3,6 +3,8 @@
 import inspect
 import re
 from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,7 +48,14 @@ def test_every_public_name_can_be_imported() -> None:
     for name in holdfast.__all__:
         assert getattr(holdfast, name)
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
-        _ = holdfast.Nonsense
+        _ = holdfast.Nonsense  # type: ignore[attr-defined]
+
+
+def test_type_checkers_see_the_public_names() -> None:
+    stub = Path(holdfast.__file__).with_suffix(".pyi").read_text()
+    imported = re.findall(r"(?m)^from holdfast\.(\w+) import (\w+) as \2$", stub)
+    assert {name for _, name in imported} == set(holdfast.__all__) - {"__version__"}
+    assert all(getattr(import_module(f"holdfast.{module}"), name) for module, name in imported)
 
 
 def test_every_member_of_an_app_is_described() -> None:
@@ -102,4 +111,4 @@ def test_every_option_of_a_message_is_described() -> None:
 
 
 def test_every_member_of_a_sending_is_described() -> None:
-    assert members(messages.Sending) - {"astatus"} == described("Sending")
+    assert members(messages.Sending) - {"astatus", "await_end"} == described("Sending")

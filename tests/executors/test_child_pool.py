@@ -23,7 +23,7 @@ class Stub:
         self.runs = 0
         self.memory = memory
         self.idle_since = 0.0
-        self.is_spoilt = False
+        self.is_unusable = False
         self.is_alive = True
 
     def begin(self, _order: Any, run: ChildRun) -> None:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from holdfast import App
 from holdfast.cli import app as command
-from holdfast.errors import IllegalMove, UnexpectedDatabaseError
+from holdfast.errors import InvalidState, UnexpectedDatabaseError
 from support.business import ask
 from support.database import Database
 from support.thief import Thief
@@ -39,7 +39,7 @@ def calls(web: Web, thief: Thief, anna: Visitor) -> dict[str, Callable[[], objec
         return CliRunner().invoke(command, ["process", *words, "--database-url", url])
 
     def cancel() -> None:
-        with contextlib.suppress(IllegalMove, UnexpectedDatabaseError):
+        with contextlib.suppress(InvalidState, UnexpectedDatabaseError):
             handle.cancel("a test")
 
     return {

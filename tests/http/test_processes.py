@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import App
 from holdfast._engine import Engine, tasks
-from holdfast.errors import IllegalMove
+from holdfast.errors import InvalidState
 from holdfast.processes.scaffold import Kind, scaffold
 from holdfast.settings import Settings
 from support.comms import run
@@ -178,9 +178,9 @@ def test_a_function_that_its_owner_has_weakened_is_not_called(
         assert reader.get(f"/v1/processes/refunds/{process_id}").status_code == 412
         assert admin.post(f"/v1/processes/refunds/{process_id}/cancel").status_code == 412
         handle = App(settings=Settings.load(database_url=web.database.dsn)).process("refunds", process_id)
-        with pytest.raises(IllegalMove, match="was dropped or changed since"):
+        with pytest.raises(InvalidState, match="was dropped or changed since"):
             handle.cancel("a duplicate")
-        with pytest.raises(IllegalMove, match="was dropped or changed since"):
+        with pytest.raises(InvalidState, match="was dropped or changed since"):
             asyncio.run(handle.acancel("a duplicate"))
     finally:
         owner.execute("alter function refunds.refunds_history(bigint) security definer")

@@ -93,7 +93,7 @@ def test_the_page_names_the_process_and_the_schedule(anna: Visitor, engine: Engi
         [send],
     ).fetchall()
     page = anna.get(f"/tasks/{supervisor[0]}").text
-    assert f'<a href="/processes/comms.send_email/{send}">messages.send_email {send}</a>' in page
+    assert f'<a href="/processes/comms.send_email/{send}">comms.send_email {send}</a>' in page
     assert anna.get(f"/processes/comms.send_email/{send}").status_code == 200
 
     nightly = NewSchedule(name="nightly", task=NewTask("reports.nightly"), cron="0 2 * * *")

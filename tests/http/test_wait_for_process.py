@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import App, messages
 from holdfast._connections.wait_ticket import issue
-from holdfast.errors import TaskNotFound
+from holdfast.errors import NotFound
 from holdfast.settings import Settings
 from support.comms import CHANNELS, Channel
 from support.web import SECRET, Web
@@ -117,22 +117,22 @@ def test_who_may_read_needs_no_ticket_and_others_do(web: Web, send: int, reader:
 
 def test_a_missing_process_is_not_found(web: Web, app: App, reader: httpx.Client) -> None:
     assert reader.get("/v1/processes/comms.send_email/999999/wait").json()["detail"] == (
-        "there is no messages.send_email 999999"
+        "there is no comms.send_email 999999"
     )
     assert reader.get("/v1/processes/Bad-Name/1/wait").status_code == 400
-    with pytest.raises(TaskNotFound, match=r"there is no comms\.send_email 999999"):
+    with pytest.raises(NotFound, match=r"there is no comms\.send_email 999999"):
         app.process("comms.send_email", 999999).status()
 
 
 def test_an_application_waits_for_a_process_and_cancels_it(web: Web, app: App, send: int) -> None:
     mail = messages.find_email(send, app=app)
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(mail.wait, 30)
+        waiting = pool.submit(mail.wait_end, 30)
         assert app.process("comms.send_email", send).status().status == "scheduled"
         assert mail.cancel("never mind") == "cancelled"
         assert waiting.result(timeout=30).status == "cancelled"
-    assert app.process("comms.send_email", send).wait(1).reason == "cancelled by postgres: never mind"
-    with pytest.raises(TaskNotFound, match=r"there is no process comms\.letters"):
+    assert app.process("comms.send_email", send).wait_end(1).reason == "cancelled by postgres: never mind"
+    with pytest.raises(NotFound, match=r"there is no process comms\.letters"):
         app.process("comms.letters", 1).cancel()
 
 

@@ -10,7 +10,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from holdfast._install.schema import SCHEMA_VERSION, Migration, Sources, migrate
-from holdfast.errors import TryAgain
+from holdfast.errors import TransactionConflict
 from support.database import Database
 from support.fingerprint import fingerprint
 from support.releases import Release
@@ -129,7 +129,9 @@ def test_a_lock_that_is_never_had_is_given_up(
     )
     monkeypatch.setattr("holdfast._install.schema.migration._MAX_ATTEMPTS", 1)
     holder = rf"session {reader.info.backend_pid} of login {reader.info.user} holds queues\.task"
-    with pytest.raises(TryAgain, match=rf"a table is in use \({holder}\), 1 times\. Nothing was changed"):
+    with pytest.raises(
+        TransactionConflict, match=rf"a table is in use \({holder}\), 1 times\. Nothing was changed"
+    ):
         migrate(blank.dsn, sources=release.sources)
     assert fingerprint(blank.connect()) == before
 
@@ -163,7 +165,9 @@ def test_a_migration_that_never_ends_is_given_up(blank: Database, monkeypatch: p
     other.execute("set holdfast.owner = 'holdfast_owner'")
     other.execute(Sources().section("install.sql", "wait_for_others").sql.encode())
     monkeypatch.setattr("holdfast._install.schema.migration._MAX_ATTEMPTS", 1)
-    with pytest.raises(TryAgain, match=r"another migration of this database is running \(session \d+ of"):
+    with pytest.raises(
+        TransactionConflict, match=r"another migration of this database is running \(session \d+ of"
+    ):
         migrate(blank.dsn, force=True)
 
 

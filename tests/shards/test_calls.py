@@ -15,7 +15,7 @@ from holdfast._engine import AsyncEngine, Engine, Statement, enqueue, leases, qu
 from holdfast._engine.enqueue import NewTask
 from holdfast._engine.schedules import NewSchedule
 from holdfast._engine.tasks import TaskFilter
-from holdfast.errors import NotAllowed, TaskNotFound
+from holdfast.errors import NotAllowed, NotFound
 from support.leases import ended
 from support.sharded import FrontDatabase, lost, run_holdfast
 
@@ -29,7 +29,7 @@ def test_what_a_login_may_do_on_a_shard_is_what_it_may_do_through_the_front(fron
 
     assert client.run(tasks.cancel(own)) == "cancelled"
     assert [task.task_id for task in client.run(tasks.list_tasks())] == [own]
-    with pytest.raises(TaskNotFound):
+    with pytest.raises(NotFound):
         client.run(tasks.cancel(others))
     for call in (leases.claim("w1"), tasks.retry(own), queues.pause("billing")):
         with pytest.raises(NotAllowed):

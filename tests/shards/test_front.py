@@ -22,7 +22,7 @@ from holdfast._engine import (
 )
 from holdfast._engine.enqueue import NewTask
 from holdfast._engine.tasks import TaskFilter
-from holdfast.errors import MigrationRefused, NotAllowed, PartlyEnqueued, TaskNotFound
+from holdfast.errors import MigrationRefused, NotAllowed, NotFound, PartialBatchError
 from holdfast.shards.migration import migrate_shards
 from support.leases import ended
 from support.sharded import FrontDatabase, lost, run_holdfast
@@ -69,7 +69,7 @@ def test_a_login_sees_and_cancels_its_own_tasks_and_no_others(front: FrontDataba
     seen = client.connection.execute("select enqueued_by from queues.task_status").fetchall()
     assert seen == [("holdfast_client_login",)]
     assert client.run(tasks.cancel(own)) == "cancelled"
-    with pytest.raises(TaskNotFound):
+    with pytest.raises(NotFound):
         client.run(tasks.cancel(others))
     with pytest.raises(NotAllowed):
         client.run(tasks.retry(own))
@@ -160,7 +160,10 @@ def test_health_is_red_for_the_lost_shard_and_tells_of_the_others(front: FrontDa
 
 def test_a_batch_writes_what_it_can_and_says_what_it_could_not(front: FrontDatabase) -> None:
     batch = [NewTask("billing.charge", idempotency_key=f"k{n}") for n in range(40)]
-    with lost(front, 0) as name, pytest.raises(PartlyEnqueued, match=f"not known how many on shard {name}"):
+    with (
+        lost(front, 0) as name,
+        pytest.raises(PartialBatchError, match=f"not known how many on shard {name}"),
+    ):
         Engine(front.connect_alone()).run(enqueue.enqueue_many(batch))
     engine = Engine(front.connect())
     written = len(engine.run(tasks.list_tasks(max_tasks=100)))

@@ -10,7 +10,7 @@ import pytest
 from holdfast import App
 from holdfast._engine import Engine, enqueue, tasks
 from holdfast._engine.enqueue import NewTask
-from holdfast.errors import InvalidArgument, PartlyEnqueued
+from holdfast.errors import InvalidArgument, PartialBatchError
 from support.sharded import COUNT, FrontDatabase
 
 
@@ -152,9 +152,9 @@ def test_a_refused_task_of_a_batch_is_named_by_its_place_and_what_was_written_is
     for place in (0, 29):
         batch = [*keyed]
         batch[place] = NewTask("not a type", idempotency_key=f"k{place}")
-        with pytest.raises((PartlyEnqueued, InvalidArgument), match=rf"tasks\[{place}\]\.type") as refused:
+        with pytest.raises((PartialBatchError, InvalidArgument), match=rf"tasks\[{place}\]\.type") as refused:
             engine.run(enqueue.enqueue_many(batch))
-        if isinstance(refused.value, PartlyEnqueued):
+        if isinstance(refused.value, PartialBatchError):
             written = {n: task_id for n, task_id, _ in refused.value.enqueued}
             assert all(on_front(front, idempotency_key=f"k{n}") == task_id for n, task_id in written.items())
 

@@ -45,7 +45,7 @@ def test_workers_of_all_shards_run_what_clients_enqueue_and_are_stopped_together
     with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL) as worker:
         try:
             sys.path.insert(0, str(tmp_path))
-            app = App(front.dsn)
+            app = App(front.dsn, name="shop")
 
             @app.task("billing.charge")
             def charge(n: int) -> int:

@@ -80,7 +80,7 @@ def test_a_client_nudges_only_processes_of_its_namespace(db: Database) -> None:
     client, stranger = db.connect("holdfast_client"), db.connect("holdfast_process")
     send = EMAIL.kick_off(client, scheduled_at="2099-01-01 00:00Z")
 
-    with pytest.raises(psycopg.Error, match=f"there is no messages.send_email {send}"):
+    with pytest.raises(psycopg.Error, match=f"there is no comms.send_email {send}"):
         stranger.execute(NUDGE_PROCESS, [send])
     assert value(client, NUDGE_PROCESS, [send]) is True
     assert value(client, NUDGE_PROCESS, [send]) is False

@@ -145,7 +145,7 @@ def until_stopped(ctx: SyncContext, path: str) -> None:
     Path(path).write_text("running")
     try:
         while True:
-            ctx.check()
+            ctx.raise_if_stopped()
             time.sleep(0.01)
     finally:
         Path(path).write_text("cleaned up")

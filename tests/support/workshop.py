@@ -29,7 +29,7 @@ class Workshop:
     def __init__(self, db: Database, logs: list[Line]) -> None:
         self.db = db
         self.logs = logs
-        self.app = App(db.dsn)
+        self.app = App(db.dsn, name="shop")
         self.task = self.app.task
         self.conn = db.connect()
         self._watching: psycopg.AsyncConnection[Row] | None = None

@@ -8,4 +8,4 @@ from holdfast.testing import Sandbox
 
 @pytest.fixture
 def app(holdfast: Sandbox) -> App:
-    return holdfast.use(App())
+    return holdfast.use(App(name="shop"))

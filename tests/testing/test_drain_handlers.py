@@ -70,10 +70,10 @@ def test_a_handler_learns_at_its_next_checkpoint_that_the_task_was_cancelled(
     @app.task("any.long")
     def long(ctx: SyncContext) -> None:
         steps.append("before")
-        ctx.check()
+        ctx.raise_if_stopped()
         handle.cancel("changed our mind")
-        assert ctx.cancelled()
-        ctx.check()
+        assert ctx.should_stop
+        ctx.raise_if_stopped()
         steps.append("after")
 
     handle = long.enqueue()
@@ -88,7 +88,7 @@ def test_a_task_that_is_deleted_while_it_runs_is_told_as_deleted(holdfast: Sandb
     @app.task("any.long")
     def long(ctx: SyncContext) -> None:
         engine.run(tasks.delete_task(ctx.task_id))
-        ctx.check()
+        ctx.raise_if_stopped()
 
     long.enqueue()
     assert [ran.status for ran in holdfast.drain()] == ["deleted"]

@@ -48,9 +48,9 @@ def test_an_async_handler_is_awaited(holdfast: Sandbox, app: App) -> None:
 def test_a_context_is_given(holdfast: Sandbox, app: App) -> None:
     @app.task("any.context", max_attempts=7)
     def context(ctx: SyncContext) -> tuple[str, int, int, bool]:
-        ctx.check()
+        ctx.raise_if_stopped()
         ctx.progress(1, 2)
-        return ctx.type, ctx.attempt, ctx.max_attempts, ctx.cancelled()
+        return ctx.type, ctx.attempt, ctx.max_attempts, ctx.should_stop
 
     assert holdfast.run_task(context) == ("any.context", 1, 7, False)
 

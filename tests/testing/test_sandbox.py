@@ -7,7 +7,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast import App
-from holdfast.errors import TaskNotFound
+from holdfast.errors import NotFound
 from holdfast.settings import Settings
 from holdfast.testing import Sandbox
 from holdfast.testing.database import Databases
@@ -47,7 +47,7 @@ def test_a_task_is_found_by_its_handle_or_its_id(holdfast: Sandbox, app: App) ->
     handle = thing.enqueue()
     for given in (handle, handle.task_id, str(handle.task_id)):
         assert holdfast.task(given).type == "any.thing"
-    with pytest.raises(TaskNotFound, match="Was its transaction committed"):
+    with pytest.raises(NotFound, match="Was its transaction committed"):
         holdfast.task(uuid4())
 
 

@@ -122,7 +122,7 @@ def test_a_forced_replay_keeps_transactions_that_were_committed(holdfast: Sandbo
 
     @app.task("work.reserve")
     async def reserve(ctx: Context) -> int:
-        async with ctx.transaction("reserve") as db:
+        async with ctx.step_transaction("reserve") as db:
             await db.execute("insert into reservation values (7)")
         return 7
 
@@ -161,10 +161,10 @@ def test_a_crash_after_a_transaction_rolls_it_back(holdfast: Sandbox, app: App) 
 
     @app.task("work.reserve")
     def reserve(ctx: SyncContext) -> None:
-        ctx.transaction("reserve", insert)
+        ctx.step_in_transaction(insert)
 
     reserve.enqueue()
-    assert [ran.status for ran in holdfast.drain(crash_after="reserve")] == ["succeeded"]
+    assert [ran.status for ran in holdfast.drain(crash_after="insert")] == ["succeeded"]
     assert begun == [7, 7]
     assert conn.execute("select count(*) from reservation").fetchone() == (1,)
 

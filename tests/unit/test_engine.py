@@ -14,7 +14,7 @@ from holdfast._engine import AsyncEngine, Engine, Statement, enqueue, health, le
 from holdfast._engine.enqueue import Enqueued, NewTask
 from holdfast._engine.leases import Claimed, Swept
 from holdfast._engine.tasks import FoundTasks, TaskFilter, TaskId
-from holdfast.errors import IllegalMove, KeyConflict, TaskNotFound, TooLarge
+from holdfast.errors import InvalidState, KeyConflict, NotFound, TooLarge
 from support.database import Database
 from support.leases import ended, holding
 
@@ -146,11 +146,11 @@ def test_a_sweep_says_what_it_did(engine: Engine) -> None:
 
 def test_refusals_are_exceptions_of_their_own(engine: Engine, task_id: UUID) -> None:
     connection = engine.connection
-    with connection.transaction(), pytest.raises(IllegalMove), connection.transaction():
+    with connection.transaction(), pytest.raises(InvalidState), connection.transaction():
         engine.run(tasks.retry(task_id))
-    with connection.transaction(), pytest.raises(TaskNotFound), connection.transaction():
+    with connection.transaction(), pytest.raises(NotFound), connection.transaction():
         engine.run(tasks.cancel(uuid4()))
-    with connection.transaction(), pytest.raises(TaskNotFound), connection.transaction():
+    with connection.transaction(), pytest.raises(NotFound), connection.transaction():
         engine.run(leases.run_function("public.nothing", {}))
     with connection.transaction(), pytest.raises(TooLarge), connection.transaction():
         engine.run(enqueue.enqueue(NewTask("mail.send", "x" * 300_000)))
@@ -188,7 +188,7 @@ async def test_the_same_statements_run_on_an_asynchronous_connection(db: Databas
         task_id = await engine.run(enqueue.enqueue(NewTask("mail.send", {"x": 1})))
         [task] = await engine.run(leases.claim("w1", queues=["mail"]))
         assert (task.task_id, task.payload) == (str(task_id), '{"x": 1}')
-        with pytest.raises(IllegalMove):
+        with pytest.raises(InvalidState):
             await engine.run(tasks.retry(task_id))
 
 

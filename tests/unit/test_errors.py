@@ -67,7 +67,7 @@ def test_a_code_of_the_engine_becomes_its_class_with_message_hint_and_state(
 @pytest.mark.parametrize(
     ("statement", "kind"),
     [
-        (r"""select '"\u0000"'::jsonb #>> '{}'""", errors.NotPortable),
+        (r"""select '"\u0000"'::jsonb #>> '{}'""", errors.UnsupportedValue),
         ("select '{'::jsonb", errors.InvalidArgument),
         ("select 'x'::uuid", errors.InvalidArgument),
         ("select repeat('[', 100000)::jsonb", errors.TooLarge),
@@ -77,8 +77,8 @@ def test_a_code_of_the_engine_becomes_its_class_with_message_hint_and_state(
         ("select no_such_schema.f()", errors.NotInstalled),
         ("set local role holdfast_reader; select queues.pause('x')", errors.NotAllowed),
         ("set local transaction read only; select queues.pause('x')", errors.DatabaseUnavailable),
-        ("do $$ begin raise exception using errcode = '40P01'; end $$", errors.TryAgain),
-        ("select row(1)::queues.task", errors.TryAgain),  # as in a function from before an upgrade
+        ("do $$ begin raise exception using errcode = '40P01'; end $$", errors.TransactionConflict),
+        ("select row(1)::queues.task", errors.TransactionConflict),  # as in a function from before an upgrade
         ("do $$ begin raise exception using errcode = '57P01'; end $$", errors.DatabaseUnavailable),
         ("select 1/0", errors.InvalidArgument),
         ("select 1 1", errors.UnexpectedDatabaseError),

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast._workflows.children import Children
 from holdfast._workflows.joins import results_before
-from holdfast.errors import StepShapeChanged
+from holdfast.errors import StepResultMismatch
 
 
 @pytest.mark.parametrize(
@@ -17,5 +17,5 @@ from holdfast.errors import StepShapeChanged
     ],
 )
 def test_a_task_that_was_retried_has_no_result_yet(children: Children) -> None:
-    with pytest.raises(StepShapeChanged, match="it was retried"):
+    with pytest.raises(StepResultMismatch, match="it was retried"):
         results_before(children, ())

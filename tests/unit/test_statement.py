@@ -13,7 +13,7 @@ from holdfast._engine.enqueue import NewTask
 from holdfast._engine.leases import Claimed
 from holdfast._engine.tasks import TaskFilter, TaskStatus
 from holdfast._serialization.text import RawJson, load_json, report_json
-from holdfast.errors import InvalidArgument, NotPortable
+from holdfast.errors import InvalidArgument, UnsupportedValue
 from support.leases import ended, holding
 
 TASK_ID = UUID("01990000-0000-7000-8000-000000000001")
@@ -90,24 +90,24 @@ def test_a_value_is_bound_and_never_part_of_the_sql() -> None:
     "payload", [math.nan, {"x": math.inf}, {"x": object()}, {"x": "\ud800"}, {"\udfff": 1}, RawJson('"\0"')]
 )
 def test_a_payload_that_is_not_json_is_refused_before_it_is_sent(payload: Any) -> None:
-    with pytest.raises(NotPortable, match=r"^payload "):
+    with pytest.raises(UnsupportedValue, match=r"^payload "):
         enqueue.enqueue(NewTask("a.b", payload))
-    with pytest.raises(NotPortable, match=r"^tasks\[1\]\.payload "):
+    with pytest.raises(UnsupportedValue, match=r"^tasks\[1\]\.payload "):
         enqueue.enqueue_many([NewTask("a.b"), NewTask("a.b", payload)])
 
 
 def test_a_payload_that_contains_itself_is_refused() -> None:
     payload: list[Any] = []
     payload.append(payload)
-    with pytest.raises(NotPortable, match="payload cannot be written as JSON"):
+    with pytest.raises(UnsupportedValue, match="payload cannot be written as JSON"):
         enqueue.enqueue(NewTask("a.b", payload))
 
 
 @pytest.mark.parametrize("value", ["nul\0", "half \ud83d"])
 def test_text_that_postgres_cannot_hold_is_refused_by_the_name_of_its_argument(value: str) -> None:
-    with pytest.raises(NotPortable, match=r"^reason holds"):
+    with pytest.raises(UnsupportedValue, match=r"^reason holds"):
         tasks.cancel(TASK_ID, value)
-    with pytest.raises(NotPortable, match=r"^queues holds"):
+    with pytest.raises(UnsupportedValue, match=r"^queues holds"):
         leases.claim("w", queues=[value])
 
 

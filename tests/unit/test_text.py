@@ -13,7 +13,7 @@ from holdfast._serialization.text import (
     storable_value,
     visible,
 )
-from holdfast.errors import NotPortable
+from holdfast.errors import UnsupportedValue
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_an_escaped_nul_is_told_from_an_escaped_backslash(written: str, found: b
 
 @pytest.mark.parametrize("value", ["nul \0", "half \ud83d"])
 def test_a_caller_is_refused_what_cannot_be_stored(value: str) -> None:
-    with pytest.raises(NotPortable, match=r"^reason holds "):
+    with pytest.raises(UnsupportedValue, match=r"^reason holds "):
         require_storable("reason", value)
     assert require_storable("reason", "é☃😀") == "é☃😀"
 

@@ -65,7 +65,7 @@ FORGOTTEN: dict[str, Callable[[Context, Any], Any]] = {
     "ctx.first()": lambda ctx, task: ctx.first(task.build()),
     "ctx.after()": lambda ctx, _: ctx.after(),
     "ctx.batch.add()": lambda ctx, task: ctx.batch.add(task.build()),
-    "ctx.transaction('pay')": lambda ctx, _: ctx.transaction("pay", work),  # type: ignore[call-arg, arg-type]
+    "ctx.step_in_transaction(work)": lambda ctx, _: ctx.step_in_transaction(work),  # type: ignore[arg-type]
     "ctx.callback('ok')": lambda ctx, _: ctx.callback("ok"),
 }
 
@@ -92,14 +92,14 @@ async def test_no_method_may_be_forgotten(
 @pytest.mark.parametrize("kind", ["async", "sync"])
 async def test_a_transaction_whose_block_is_not_entered_fails_the_attempt(shop: Workshop, kind: str) -> None:
     async def run(ctx: Context) -> str:
-        ctx.transaction("pay")
+        ctx.step_transaction("pay")
         return "done"
 
     def run_sync(ctx: SyncContext) -> str:
-        ctx.transaction("pay")
+        ctx.step_transaction("pay")
         return "done"
 
-    assert "ctx.transaction('pay')" in await failed(shop, run if kind == "async" else run_sync)
+    assert "ctx.step_transaction('pay')" in await failed(shop, run if kind == "async" else run_sync)
 
 
 @pytest.mark.parametrize("end", ["cancel", "continue", "return"])
@@ -131,9 +131,9 @@ async def test_nothing_happens_after_a_call_that_was_forgotten(shop: Workshop, f
             case "since":
                 ctx.since("2026-11")
             case "check":
-                ctx.check()
+                ctx.raise_if_stopped()
             case "transaction":
-                await ctx.transaction("pay", pay)  # type: ignore[call-arg, arg-type]
+                await ctx.step_in_transaction(pay)  # type: ignore[arg-type]
         happened.append("went on")
         await kept
 
@@ -149,7 +149,7 @@ async def test_a_plain_function_does_not_go_on_after_a_block_that_it_forgot(shop
         happened.append("paid")
 
     def run(ctx: SyncContext) -> None:
-        ctx.transaction("reserve")
+        ctx.step_transaction("reserve")
         ctx.step(pay)
 
     assert f"test_awaiting.py:{line_of(run, 'reserve')} was never entered" in await failed(shop, run)
@@ -266,7 +266,7 @@ async def test_the_transaction_of_a_task_has_to_be_entered(shop: Workshop, kind:
 
 async def test_with_in_an_async_handler_says_what_to_write(shop: Workshop) -> None:
     async def run(ctx: Context) -> None:
-        with ctx.transaction("pay"):  # type: ignore[attr-defined]
+        with ctx.step_transaction("pay"):  # type: ignore[attr-defined]
             """Not entered."""
 
     assert "Write async with." in await failed(shop, run)
@@ -274,7 +274,7 @@ async def test_with_in_an_async_handler_says_what_to_write(shop: Workshop) -> No
 
 async def test_a_plain_function_calls_no_async_function_in_its_transaction(shop: Workshop) -> None:
     def run(ctx: SyncContext) -> None:
-        ctx.transaction("pay", work)  # type: ignore[arg-type, call-arg, unused-coroutine]
+        ctx.step_in_transaction(work)  # type: ignore[arg-type, unused-coroutine]
 
     assert "work is async, and the handler of work.forgets is not" in await failed(shop, run)
 
@@ -416,7 +416,7 @@ async def test_a_step_inside_a_step_is_refused(shop: Workshop) -> None:
 
 async def test_a_step_inside_a_transaction_is_refused(shop: Workshop) -> None:
     def run(ctx: SyncContext) -> None:
-        with ctx.transaction("pay"):
+        with ctx.step_transaction("pay"):
             ctx.sleep(1)
 
     assert "sleep is called inside the step pay" in await failed(shop, run)

@@ -69,11 +69,11 @@ async def test_an_async_handler_is_cancelled_when_its_task_is(shop: Workshop) ->
 
     @shop.task("work.long")
     async def long(ctx: Context) -> None:
-        assert not ctx.cancelled
+        assert not ctx.should_stop
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            seen.append(f"cancelled: {ctx.cancelled()} {bool(ctx.cancelled)}")
+            seen.append(f"cancelled: {ctx.should_stop} {bool(ctx.should_stop)}")
             raise
 
     async with shop.working(heartbeat="100ms"):
@@ -92,7 +92,7 @@ async def test_a_handler_in_a_thread_is_ended_at_its_next_checkpoint(shop: Works
     def long(ctx: SyncContext) -> None:
         try:
             while True:
-                ctx.check()
+                ctx.raise_if_stopped()
         except Exception:  # noqa: BLE001 - as many handlers do
             raise AssertionError("it was taken for an error") from None
         except BaseException as error:

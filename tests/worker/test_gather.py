@@ -50,7 +50,7 @@ async def test_a_run_is_not_suspended_while_the_block_of_a_transaction_runs(shop
     @shop.task("work.reserve")
     async def reserve(ctx: Context) -> str:
         async def slowly() -> str:
-            async with ctx.transaction("reserve") as db:
+            async with ctx.step_transaction("reserve") as db:
                 await db.execute("insert into reservation values (1)")
                 begun.append(1)
                 await asyncio.sleep(4 * LINGER_SECONDS)  # a suspension meanwhile would roll it back

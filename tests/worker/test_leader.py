@@ -17,7 +17,7 @@ from holdfast._engine.leases import FleetState
 from holdfast._telemetry.logs import worker_log
 from holdfast._worker.duties import UnservedQueues
 from holdfast._worker.leader import MARGIN, Candidate, Execute, Leader
-from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidArgument, TryAgain
+from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidArgument, TransactionConflict
 from support.database import Database
 from support.proxy import Proxy
 from support.workshop import Workshop
@@ -173,7 +173,7 @@ def test_who_is_told_that_another_leads_acts_no_more(candidate: Candidate, leade
 
 
 def test_who_loses_a_race_looks_again_soon(candidate: Candidate) -> None:
-    candidate.request(answering(TryAgain("locked")))
+    candidate.request(answering(TransactionConflict("locked")))
 
     assert seconds_until(candidate.due) < 1
 

@@ -50,7 +50,7 @@ async def test_a_crawler_adds_the_pages_that_it_finds_and_the_index_gets_them_al
         row = await shop.ended(batch.then)
     assert (row["result"][0], sorted(row["result"])) == (1, [1, 2, 3, 4, 5, 6, 7])
     assert len(begun) == 14
-    assert (await batch.astatus(), await batch.aprogress()) == ({"succeeded": 7}, (7, 7))
+    assert (await batch.acounts(), await batch.aprogress()) == ({"succeeded": 7}, (7, 7))
 
 
 async def test_cancelling_a_batch_cancels_what_was_added(shop: Workshop) -> None:
@@ -64,7 +64,7 @@ async def test_cancelling_a_batch_cancels_what_was_added(shop: Workshop) -> None
     batch = await shop.app.aenqueue_many([page.build()], then=other.build())
     async with shop.working():
         await shop.ended(batch[0])
-    assert (await batch.astatus(), await batch.acancel("wrong site")) == ({"succeeded": 1, "scheduled": 1}, 2)
+    assert (await batch.acounts(), await batch.acancel("wrong site")) == ({"succeeded": 1, "scheduled": 1}, 2)
 
 
 @pytest.mark.parametrize("given", [7, "page"])

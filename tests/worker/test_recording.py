@@ -9,7 +9,7 @@ import pytest
 from holdfast import Context
 from holdfast._connections.acknowledged import MAX_FAILURES
 from holdfast._connections.worker_connection import WorkerConnection
-from holdfast.errors import TryAgain
+from holdfast.errors import TransactionConflict
 from support.health import nothing_troubled, troubled
 from support.workshop import Workshop
 
@@ -79,7 +79,7 @@ async def test_a_key_that_a_transaction_holds_delays_only_the_runs_that_start_ta
         began = time.monotonic()
         try:
             return await run(connection, build, **more)
-        except TryAgain:
+        except TransactionConflict:
             tries.append(time.monotonic() - began)
             raise
 

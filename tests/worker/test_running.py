@@ -300,7 +300,7 @@ async def test_a_payload_that_python_cannot_decode_fails_its_task_only(
     if middleware:
         shop.app.middleware(_pass_on)
     handle = await typed.aenqueue(number=1)
-    # Refused when it is enqueued; here it came some other way. More digits than Python reads.
+    # RequestRefused when it is enqueued; here it came some other way. More digits than Python reads.
     shop.conn.execute("alter table queues.task disable trigger append_only")
     shop.conn.execute("update queues.task set payload = format('{\"number\": %s}', repeat('9', 5000))::jsonb")
     async with shop.working():

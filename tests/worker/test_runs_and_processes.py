@@ -44,7 +44,7 @@ async def test_a_run_starts_a_process_once_and_its_supervisor_wakes_it(
     async def fulfil(ctx: Context) -> bool:
         nonlocal attempts
         attempts += 1
-        async with ctx.transaction("pay") as db:
+        async with ctx.step_transaction("pay") as db:
             await db.execute("select app.kickoff(%s)", [Jsonb({"run_id": str(ctx.task_id)})])
         if attempts == 1:
             raise ConnectionError("after the process was started")

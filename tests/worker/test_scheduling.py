@@ -13,8 +13,9 @@ from holdfast._engine.enqueue import NewTask
 from holdfast._engine.schedules import NewSchedule
 from holdfast._engine.tasks import task_status
 from holdfast._telemetry.logs import worker_log
+from holdfast._worker.registration import schedules_of
 from holdfast._worker.scheduling import BATCH, FireSchedules, PruneFirings
-from holdfast.errors import InvalidHandler
+from holdfast.errors import ConfigurationError, InvalidHandler
 from support.clock import Clock
 from support.database import Database
 from support.engine import value
@@ -246,7 +247,7 @@ async def test_a_worker_declares_its_schedules_and_fires_them(shop: Workshop) ->
         await shop.sees(lambda: len(ran) >= 2)
         row = await shop.until("select * from queues.schedule_status")
 
-    assert (row["name"], row["declared_by"], row["state"]) == ("greeting", shop.app.name, "active")
+    assert (row["name"], row["declared_by"], row["state"]) == ("greeting", "shop", "active")
     assert set(ran) == {"you"}
     assert shop.lines("schedule_declared", schedule="greeting", verdict="added")
     late = value(
@@ -307,7 +308,7 @@ async def test_a_schedule_that_is_taken_keeps_no_worker_from_its_tasks(shop: Wor
 async def test_what_left_the_code_is_orphaned_by_the_next_worker(shop: Workshop) -> None:
     task = NewTask("work.greet")
     Engine(shop.conn).run(
-        schedules.declare_schedules(shop.app.name, [NewSchedule(name="old", task=task, cron="* * * * *")])
+        schedules.declare_schedules("shop", [NewSchedule(name="old", task=task, cron="* * * * *")])
     )
 
     async with shop.working():
@@ -315,9 +316,19 @@ async def test_what_left_the_code_is_orphaned_by_the_next_worker(shop: Workshop)
     assert schedule(shop.conn, "old")["state"] == "orphaned"
 
 
-def test_an_app_is_named_after_its_module() -> None:
-    assert App().name == __name__
-    assert App(name="shop").name == "shop"
+def test_an_app_is_named_where_it_is_made_or_by_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert App().name is None
+    monkeypatch.setenv("HOLDFAST_APP_NAME", "shop")
+    assert App().name == "shop"
+    assert App(name="office").name == "office"
+
+
+def test_schedules_need_an_app_with_a_name() -> None:
+    assert schedules_of(App()) is None
+    app = App()
+    app.schedule("* * * * *", name="nightly")(app.task("work.report")(lambda: None))
+    with pytest.raises(ConfigurationError, match=r"schedules and no name.*nightly"):
+        schedules_of(app)
 
 
 def test_a_schedule_belongs_above_a_task() -> None:

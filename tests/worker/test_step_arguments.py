@@ -32,7 +32,7 @@ async def test_steps_of_every_kind_store_what_they_were_called_with(shop: Worksh
         await ctx.step(begin)
         await ctx.step(charge, 42)
         await asyncio.gather(*(ctx.step(pack, 42, item, key=item) for item in "ab"))
-        await ctx.transaction("seat", reserve, 5)
+        await ctx.step_in_transaction(reserve, 5)
 
     @shop.task("work.blocking")
     def blocking(ctx: SyncContext) -> None:
@@ -47,7 +47,7 @@ async def test_steps_of_every_kind_store_what_they_were_called_with(shop: Worksh
         ("charge", {"order_id": 42}),
         ("pack[a]", {"order_id": 42, "item": "a"}),
         ("pack[b]", {"order_id": 42, "item": "b"}),
-        ("seat", {"seat": 5}),
+        ("reserve", {"seat": 5}),
     ]
     [(_, cut)] = await _arguments(second)
     assert (cut["holdfast"], cut["begins"][:30]) == ("cut", '{"order_id":42,"item":"xxxxxxx')

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Linear, NoRetry, SyncContext
-from holdfast.errors import InvalidArgument, InvalidStep, StepFailed, StepShapeChanged
+from holdfast.errors import InvalidArgument, InvalidStep, StepFailed, StepResultMismatch
 from support.proxy import Proxy
 from support.workshop import Workshop
 
@@ -53,7 +53,7 @@ async def test_a_transaction_whose_lease_is_lost_is_rolled_back(shop: Workshop) 
     @shop.task("work.reserve")
     async def reserve(ctx: Context) -> int:
         begun.append(1)
-        async with ctx.transaction("reserve") as db:
+        async with ctx.step_transaction("reserve") as db:
             await db.execute("insert into reservation values (1)")
             if len(begun) == 1:
                 shop.conn.execute("update queues.lease set lease_until = '2000-01-01'")
@@ -214,7 +214,7 @@ async def test_a_signal_of_another_type_can_be_caught_and_is_the_same_in_every_a
         while True:
             try:
                 return int(await ctx.wait("decision", int))
-            except StepShapeChanged as error:
+            except StepResultMismatch as error:
                 caught.append(str(error))
 
     @shop.task("work.sync", retry=NoRetry())
@@ -222,7 +222,7 @@ async def test_a_signal_of_another_type_can_be_caught_and_is_the_same_in_every_a
         while True:
             try:
                 return int(ctx.wait("decision", int))
-            except StepShapeChanged as error:
+            except StepResultMismatch as error:
                 caught.append(str(error))
 
     async with shop.working():
@@ -270,7 +270,7 @@ async def test_a_result_that_cannot_be_stored_is_an_error_in_the_first_attempt_t
         except StepFailed as error:
             seen.append(str(error))
         try:
-            await ctx.transaction("write", write)
+            await ctx.step_in_transaction(write)
         except InvalidStep as error:
             seen.append(str(error))
         return len(seen)
@@ -310,3 +310,32 @@ async def test_a_signal_that_json_cannot_represent_is_refused_to_its_sender(shop
                 await handle.asignal("go", payload)
         await handle.asignal("go", 1)
         assert (await shop.ended(handle))["result"] == 1
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_block_that_was_recorded_and_does_not_use_its_connection_is_an_error(
+    shop: Workshop, kind: str
+) -> None:
+    ran: list[int] = []
+
+    def fail_once() -> None:
+        if len(ran) == 1:
+            raise ConnectionError("after the block")
+
+    @shop.task("work.async", max_attempts=2, retry=Linear(step=0.01))
+    async def book(ctx: Context) -> None:
+        async with ctx.step_transaction("book"):
+            ran.append(1)
+        fail_once()
+
+    @shop.task("work.sync", max_attempts=2, retry=Linear(step=0.01))
+    def book_sync(ctx: SyncContext) -> None:
+        with ctx.step_transaction("book"):
+            ran.append(1)
+        fail_once()
+
+    async with shop.working():
+        row = await shop.ended(await shop.app.tasks[f"work.{kind}"].aenqueue())
+    assert row["status"] == "dead_letter"
+    assert "ctx.step_transaction('book') was committed before" in row["last_error"]
+    assert len(ran) == 2

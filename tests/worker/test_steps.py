@@ -124,9 +124,9 @@ async def test_a_transaction_with_a_name_happens_once(shop: Workshop) -> None:
     async def reserve(ctx: Context) -> int:
         nonlocal begun
         begun += 1
-        async with ctx.transaction("reserve") as db:
+        async with ctx.step_transaction("reserve") as db:
             await db.execute("insert into reservation values (1)")
-        seat = await ctx.transaction("seat", take_seat, 5)
+        seat = await ctx.step_in_transaction(take_seat, 5)
         if begun == 1:
             raise ValueError("once more")
         return int(seat)
@@ -149,9 +149,9 @@ async def test_a_sync_transaction_with_a_name_happens_once(shop: Workshop) -> No
     def reserve(ctx: SyncContext) -> int:
         nonlocal begun
         begun += 1
-        with ctx.transaction("reserve") as db:
+        with ctx.step_transaction("reserve") as db:
             db.execute("insert into reservation values (1)")
-        seat = ctx.transaction("seat", take_seat, 5)
+        seat = ctx.step_in_transaction(take_seat, 5)
         if begun == 1:
             raise ValueError("once more")
         return int(seat)

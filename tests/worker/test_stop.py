@@ -86,7 +86,7 @@ async def test_what_still_runs_after_the_grace_period_is_given_back_with_its_att
 
     def long_in_thread(ctx: SyncContext) -> None:
         while True:
-            ctx.check()
+            ctx.raise_if_stopped()
 
     def deaf() -> None:
         gate.wait()

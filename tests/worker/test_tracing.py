@@ -123,7 +123,7 @@ def test_a_failed_attempt_has_the_exception_and_children_have_the_run_as_parent(
 
     @app.task("shop.cart", max_attempts=1)
     async def cart(ctx: Context) -> str:
-        async with ctx.transaction("book") as tx:
+        async with ctx.step_transaction("book") as tx:
             await tx.execute("select 1")
         await ctx.map(item, [1, 2])
         return "done"

@@ -8,8 +8,8 @@ from typing import Generic, Literal, TypeVar
 
 from holdfast.errors import (
     HoldfastError,
-    Refused,
-    TryAgain,
+    RequestRefused,
+    TransactionConflict,
     UnexpectedDatabaseError,
     is_about_content,
     is_missing_right,
@@ -45,11 +45,11 @@ def what_is_wrong(error: HoldfastError) -> About:
     state = error.sqlstate or ""
     if is_missing_right(error) or state == _TOO_MANY_CONNECTIONS:
         return About.ALL
-    if isinstance(error, Refused) or is_about_content(error):
+    if isinstance(error, RequestRefused) or is_about_content(error):
         return About.ITEM
     if state.startswith(_RESOURCES) or state in (_LOCK_TIMEOUT, _STATEMENT_TIMEOUT):
         return About.SERVER
-    if isinstance(error, TryAgain):
+    if isinstance(error, TransactionConflict):
         return About.CONFLICT
     return About.SERVER if isinstance(error, UnexpectedDatabaseError) else About.ALL
 
@@ -193,7 +193,7 @@ class AcknowledgedBatches(Generic[Item, Answer]):
                         f"{len(batch)} items were sent, and {len(answers)} answered"
                     )
             except HoldfastError as error:
-                self._failures += not isinstance(error, TryAgain)
+                self._failures += not isinstance(error, TransactionConflict)
                 again = await self._failed(Failure(batch, error, tries, self._failures))
                 batches[:0] = [(some, tries + 1 if len(some) == len(batch) else 1) for some in again if some]
             else:

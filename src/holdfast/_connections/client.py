@@ -31,7 +31,7 @@ from holdfast._engine.enqueue import Enqueued, NewTask, enqueue_one
 from holdfast._engine.processes import ProcessStatus
 from holdfast._engine.statement import with_lock_limit
 from holdfast._engine.tasks import TaskSnapshot
-from holdfast.errors import EventLoopRunning, Refused, translate
+from holdfast.errors import EventLoopRunning, RequestRefused, translate
 
 __all__ = ["Client", "Progress"]
 
@@ -120,7 +120,7 @@ class Client:
                     return [one for rows in engine.run_pipelined(statements(tasks)) for one in count(rows)]
             except psycopg.Error as error:
                 raise translate(error) from error
-            except Refused as error:
+            except RequestRefused as error:
                 raise count.placed(error) from error
 
         return self._pool.run(work, repeatable=is_repeatable(tasks))
@@ -142,7 +142,7 @@ class Client:
                     ]
             except psycopg.Error as error:
                 raise translate(error) from error
-            except Refused as error:
+            except RequestRefused as error:
                 raise count.placed(error) from error
 
         return await self._here().pool.run(work, repeatable=is_repeatable(tasks))

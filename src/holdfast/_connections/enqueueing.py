@@ -20,9 +20,9 @@ from holdfast._serialization.text import RawJson
 from holdfast.errors import (
     DatabaseUnavailable,
     HoldfastError,
-    PartlyEnqueued,
-    Refused,
-    TryAgain,
+    PartialBatchError,
+    RequestRefused,
+    TransactionConflict,
     UnexpectedDatabaseError,
 )
 from holdfast.options import is_arranged
@@ -99,7 +99,7 @@ class EnqueueCounter:
             self._progress(self.done, self._total)
         return enqueued
 
-    def placed(self, error: Refused) -> Refused:
+    def placed(self, error: RequestRefused) -> RequestRefused:
         """The error with the position in the whole batch; the statement counts from its own first task."""
         return _placed(error, self.done)
 
@@ -107,11 +107,11 @@ class EnqueueCounter:
         """The error of a statement as the caller of the whole batch gets it."""
         if on_front:
             return self._partly(error)
-        return self.placed(error) if isinstance(error, Refused) else error
+        return self.placed(error) if isinstance(error, RequestRefused) else error
 
     def _partly(self, error: HoldfastError) -> HoldfastError:
         """The same on a front, where the statements before this one have been written."""
-        if isinstance(error, PartlyEnqueued):
+        if isinstance(error, PartialBatchError):
             written = tuple((place + self.done, task_id, new) for place, task_id, new in error.enqueued)
             cause = error.cause
         elif self.done:
@@ -120,7 +120,7 @@ class EnqueueCounter:
             return error
         before = f"the first {self.done} tasks were enqueued, and then: " if self.done else ""
         hint = "Tasks with a key can be enqueued again: those that exist are returned."
-        return PartlyEnqueued(
+        return PartialBatchError(
             f"{before}{_moved(error.message, self.done)}",
             hint=hint,
             sqlstate="QF207",
@@ -129,7 +129,7 @@ class EnqueueCounter:
         )
 
 
-def _placed(error: Refused, first: int) -> Refused:
+def _placed(error: RequestRefused, first: int) -> RequestRefused:
     return type(error)(_moved(error.message, first), hint=error.hint, sqlstate=error.sqlstate)
 
 
@@ -143,7 +143,7 @@ def checked(tasks: Iterable[NewTask], max_tasks: int) -> Iterator[Statement[list
     for batch in batches(tasks, max_tasks):
         try:
             statement = enqueue_many(batch)
-        except Refused as error:
+        except RequestRefused as error:
             raise _placed(error, first) from None
         yield statement
         first += len(batch)
@@ -241,9 +241,9 @@ class EnqueueBatcher:
         batch, error = failure.items, failure.error
         if isinstance(error, DatabaseUnavailable):
             return _settle_unknown(batch, error)
-        if isinstance(error, PartlyEnqueued):
+        if isinstance(error, PartialBatchError):
             return await self._settle_parts(failure, error)
-        if isinstance(error, TryAgain):
+        if isinstance(error, TransactionConflict):
             return self._settle_conflict(failure)
         if len(batch) > 1 and what_is_wrong(error) is About.ITEM:
             return failure.halves
@@ -289,7 +289,7 @@ class EnqueueBatcher:
         self._aside.add(aside)
         aside.add_done_callback(self._aside.discard)
 
-    async def _settle_parts(self, failure: Failure[Waiting], error: PartlyEnqueued) -> list[list[Waiting]]:
+    async def _settle_parts(self, failure: Failure[Waiting], error: PartialBatchError) -> list[list[Waiting]]:
         """Answer what some shards have written, and send the rest again."""
         written = {place: Enqueued(task_id, created) for place, task_id, created in error.enqueued}
         for place, one in written.items():

@@ -22,7 +22,7 @@ from holdfast._connections.session import (
     open_connection,
 )
 from holdfast._engine import AsyncEngine, AsyncPreparedEngine, Engine, PreparedEngine
-from holdfast.errors import DatabaseUnavailable, NoAnswer, TryAgain, translate
+from holdfast.errors import DatabaseUnavailable, NoAnswer, TransactionConflict, translate
 
 T = TypeVar("T")
 E = TypeVar("E", PreparedEngine, AsyncPreparedEngine)
@@ -89,8 +89,8 @@ def _keeps(error: BaseException | None) -> bool:
     return error is None or (isinstance(error, Exception) and not isinstance(error, DatabaseUnavailable))
 
 
-def _all_in_use(size: int, seconds: float) -> TryAgain:
-    return TryAgain(
+def _all_in_use(size: int, seconds: float) -> TransactionConflict:
+    return TransactionConflict(
         f"all {size} connections to the database were in use for {seconds:g} s; nothing was sent",
         hint="Make fewer calls at once, or find out what the others wait for.",
     )

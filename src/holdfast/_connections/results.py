@@ -18,7 +18,7 @@ from holdfast._connections.wait_ticket import WAIT_TTL, issue, wait_url
 from holdfast._engine import AsyncEngine, Statement, processes, tasks
 from holdfast._engine.processes import ProcessStatus, wait_key
 from holdfast._engine.tasks import ENDED, TaskSnapshot
-from holdfast.errors import HoldfastError, TaskNotFound
+from holdfast.errors import HoldfastError, NotFound
 from holdfast.options import check_duration
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ async def wait_for_end(
             notified.clear()
             try:
                 status = await pool.run(lambda engine: engine.run(watch), repeatable=True)
-            except TaskNotFound as error:
+            except NotFound as error:
                 raise task_not_found(task_id) from error
             if status in ENDED:
                 break
@@ -193,8 +193,8 @@ async def wait_for_process(
             await _wait(notified, f"{process} {process_id}", found.status, deadline)
 
 
-def process_not_found(process: str, process_id: int) -> TaskNotFound:
-    return TaskNotFound(
+def process_not_found(process: str, process_id: int) -> NotFound:
+    return NotFound(
         f"there is no {process} {process_id}",
         hint="If it was kicked off in a transaction, commit that transaction first.",
     )
@@ -227,8 +227,8 @@ async def _wait(notified: asyncio.Event, name: str, status: str, deadline: float
             raise TimeoutError(f"{name} did not end in time; its status is {status}") from None
 
 
-def task_not_found(task_id: UUID) -> TaskNotFound:
-    return TaskNotFound(
+def task_not_found(task_id: UUID) -> NotFound:
+    return NotFound(
         f"there is no task {task_id}",
         hint="If it was enqueued in a transaction, commit that transaction first.",
     )
@@ -261,7 +261,7 @@ class ProcessHandle:
     async def astatus(self) -> ProcessStatus:
         return self._found(await self._home.connect().arun(self._status()))
 
-    def wait(self, timeout: float | None = None) -> ProcessStatus:
+    def wait_end(self, timeout: float | None = None) -> ProcessStatus:
         """Wait for the end of the process. Raises TimeoutError after that many seconds."""
         return self._home.connect().run_async(self.await_end(timeout), "wait", "await_end")
 

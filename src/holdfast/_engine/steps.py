@@ -26,9 +26,11 @@ from holdfast._engine.statement import (
     uuid,
 )
 from holdfast._serialization.text import Json, RawJson, dump_json, json_array, load_json
+from holdfast.errors import KeyConflict
 
 MAX_VALUES = 1000
 SignalAnswer = Literal["kept", "replayed", "conflict", "ended"]
+Sent = Literal["kept", "replayed", "ended"]
 
 _REMEMBERED = (
     "join queues.task_status t on t.task_id = answer.task_id and t.generation = answer.generation"
@@ -249,6 +251,16 @@ def signal_key(
         "key": text(key),
     }
     return call("queues.signal_key", scalar, arguments)
+
+
+def sent(answer: SignalAnswer, name: str) -> Sent:
+    """What a signal has come to. A key that was used for another payload is an error."""
+    if answer == "conflict":
+        raise KeyConflict(
+            f"a signal {name} with this key was sent before, with another payload",
+            hint="Use another key, or send the same payload.",
+        )
+    return answer
 
 
 def record_changes(task_type: str, names: Sequence[str]) -> Statement[None]:

@@ -14,9 +14,9 @@ from holdfast._serialization.text import RawJson, has_escaped_nul, storable_json
 from holdfast.errors import (
     InvalidArgument,
     InvalidHandler,
-    NotPortable,
     PayloadError,
     ResultError,
+    UnsupportedValue,
     did_you_mean,
 )
 
@@ -111,10 +111,10 @@ class ArgumentsCodec:
             try:
                 written = self._write({name: value})
             except Exception as problem:  # noqa: BLE001 - any error is about this argument
-                return NotPortable(f"{self.type}: {name} cannot be written as JSON: {_brief(problem)}")
+                return UnsupportedValue(f"{self.type}: {name} cannot be written as JSON: {_brief(problem)}")
             if has_escaped_nul(written):
-                return NotPortable(f"{self.type}: {name} holds NUL, which PostgreSQL cannot store")
-        return NotPortable(f"{self.type}: the arguments cannot be written as JSON: {_brief(error)}")
+                return UnsupportedValue(f"{self.type}: {name} holds NUL, which PostgreSQL cannot store")
+        return UnsupportedValue(f"{self.type}: the arguments cannot be written as JSON: {_brief(error)}")
 
 
 class ResultCodec:

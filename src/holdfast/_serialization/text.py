@@ -13,7 +13,7 @@ from decimal import Decimal
 from itertools import accumulate
 from typing import Annotated, Any
 
-from holdfast.errors import InvalidArgument, NotPortable
+from holdfast.errors import InvalidArgument, UnsupportedValue
 
 REPLACEMENT = "\ufffd"
 MAX_REPORT_CHARACTERS = 16 * 1024 * 1024  # far more than finish keeps, far less than a statement can carry
@@ -68,15 +68,15 @@ def has_escaped_nul(written: str) -> bool:
 
 
 def require_storable(field: str, value: str) -> str:
-    """Return the value, or raise NotPortable: each driver has a different error for such text."""
+    """Return the value, or raise UnsupportedValue: each driver has a different error for such text."""
     if value.isascii() and "\0" not in value:
         return value
     if "\0" in value:
-        raise NotPortable(f"{field} holds a NUL character, which PostgreSQL cannot store")
+        raise UnsupportedValue(f"{field} holds a NUL character, which PostgreSQL cannot store")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise NotPortable(
+        raise UnsupportedValue(
             f"{field} holds {value[error.start]!a} at position {error.start}, which is not a character"
         ) from None
     return value
@@ -152,11 +152,11 @@ def load_json(written: str | None) -> Any:
 
 
 def dump_json(field: str, value: Any) -> str:
-    """Returns JSON that PostgreSQL can store, or raises NotPortable with the name of the field."""
+    """Returns JSON that PostgreSQL can store, or raises UnsupportedValue with the name of the field."""
     try:
         return require_storable(field, _written(value))
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotPortable(f"{field} cannot be written as JSON: {error}") from None
+        raise UnsupportedValue(f"{field} cannot be written as JSON: {error}") from None
 
 
 def report_json(value: Any) -> str:

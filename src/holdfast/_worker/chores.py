@@ -5,7 +5,7 @@ from holdfast._engine.chores import Chore
 from holdfast._serialization.text import storable
 from holdfast._telemetry.logs import Log
 from holdfast._worker.leader import Execute
-from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
+from holdfast.errors import DatabaseUnavailable, HoldfastError, TransactionConflict
 
 BATCH = 1000
 TOOK_TOO_LONG = "57014"
@@ -40,7 +40,7 @@ class Chores:
         except DatabaseUnavailable:
             raise
         except HoldfastError as error:
-            if isinstance(error, TryAgain) and error.sqlstate != TOOK_TOO_LONG:
+            if isinstance(error, TransactionConflict) and error.sqlstate != TOOK_TOO_LONG:
                 return False
             return self._failed(kind, batch, str(error).strip(), execute)
         self._batch[kind] = min(2 * batch, BATCH)

@@ -16,13 +16,13 @@ from holdfast._worker.heartbeat import REMOVED, Heartbeat
 from holdfast._worker.jobs import HeldJobs, Job
 from holdfast._worker.metrics import Metrics
 from holdfast._worker.settling import Settler
-from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
+from holdfast.errors import DatabaseUnavailable, HoldfastError, TransactionConflict
 from holdfast.settings import Settings
 
 MAX_AT_ONCE = 10_000
 BUSY_SECONDS = 0.05
 HOLD_SECONDS = 0.25
-DEAF_SECONDS = 2.0
+POLL_WITHOUT_NOTIFY_SECONDS = 2.0
 """How often a worker that gets no wake-ups looks, at the least."""
 LOOK_AGAIN_SECONDS = 0.2
 CURSOR_SECONDS = 1.0
@@ -149,7 +149,7 @@ class ClaimLoop:
         self._heartbeat = heartbeat
         self._log = log
         self._look_again = False
-        self._in_vain = 0
+        self._empty_claims = 0
 
     async def run(self) -> None:
         while not self._stopping.is_set():
@@ -162,7 +162,7 @@ class ClaimLoop:
                 continue
             try:
                 await self._claim(min(MAX_AT_ONCE, wanted))
-            except (DatabaseUnavailable, TryAgain) as error:
+            except (DatabaseUnavailable, TransactionConflict) as error:
                 self._claimer.forget_idle()
                 await self._claimer.connection.pause(error)
             except HoldfastError as error:
@@ -178,7 +178,7 @@ class ClaimLoop:
         self._jobs.looking()
         jobs = await self._claimer.claim(wanted)
         if jobs:
-            self._in_vain = 0
+            self._empty_claims = 0
             self._take(jobs)
             await asyncio.sleep(0)  # the handlers start before the next statement is sent
         if len(jobs) == wanted:
@@ -198,10 +198,10 @@ class ClaimLoop:
     def _until(self, due: float) -> float:
         """A task that is due and was not claimed is locked by another session, for an unknown time."""
         if due > 0:
-            self._in_vain = 0
+            self._empty_claims = 0
             return due + 0.001
-        self._in_vain += 1
-        return BUSY_SECONDS * float(2 ** min(10, self._in_vain - 1))
+        self._empty_claims += 1
+        return BUSY_SECONDS * float(2 ** min(10, self._empty_claims - 1))
 
     async def _hold(self, seconds: float) -> None:
         self._listener.woken.clear()
@@ -229,5 +229,9 @@ class ClaimLoop:
                 return
 
     def _poll_interval(self) -> float:
-        longest = self._poll_seconds if self._listener.listening else min(self._poll_seconds, DEAF_SECONDS)
+        longest = (
+            self._poll_seconds
+            if self._listener.listening
+            else min(self._poll_seconds, POLL_WITHOUT_NOTIFY_SECONDS)
+        )
         return longest * random.uniform(1.0, 1.2)  # noqa: S311 - spreads load

@@ -25,7 +25,13 @@ from holdfast._worker.jobs import HeldJobs, Job, Stop
 from holdfast._worker.leader import Candidate
 from holdfast._worker.metrics import Metrics
 from holdfast._worker.releasing import release_statement
-from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidArgument, TryAgain, translate
+from holdfast.errors import (
+    DatabaseUnavailable,
+    HoldfastError,
+    InvalidArgument,
+    TransactionConflict,
+    translate,
+)
 
 HEARTBEAT = "heartbeat"
 RELEASE_SECONDS = 1.0
@@ -194,7 +200,7 @@ class Heartbeat(EssentialThread):
             batch = batches.popleft()
             try:
                 told_all &= self._send_batch(batch, sent, complete=told_all and not batches)
-            except TryAgain:
+            except TransactionConflict:
                 # A locked row must not cost the others their leases: halve the batch.
                 half = len(batch) // 2
                 told_all = told_all and half > 0

@@ -20,7 +20,7 @@ from holdfast._connections.worker_connection import hang_up
 from holdfast._engine import Engine, Statement, workers
 from holdfast._telemetry.logs import Log
 from holdfast._worker.essential_thread import EssentialThread, Failed
-from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain, translate
+from holdfast.errors import DatabaseUnavailable, HoldfastError, TransactionConflict, translate
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class Candidate:
                 self._request_to_lead(execute, sent)
         except DatabaseUnavailable:
             raise
-        except TryAgain:
+        except TransactionConflict:
             self._retry_in(self._interval() / 10)
         except HoldfastError as error:
             if not self._refused:

@@ -21,7 +21,7 @@ from holdfast._worker.reading import RunRead, RunReader
 from holdfast._worker.setbacks import got_over, is_outage, try_later
 from holdfast._workflows.journal import Read, Recorded, Started
 from holdfast._workflows.memory import FailedStep, StepMemo, memo_json, to_timestamp
-from holdfast.errors import HoldfastError, Refused, TryAgain, is_about_content
+from holdfast.errors import HoldfastError, RequestRefused, TransactionConflict, is_about_content
 
 BUSY_SECONDS = 0.02
 UNIQUE_VIOLATION = "23505"
@@ -216,14 +216,14 @@ class StepRecorder:
                     await self._connection.pause(error)
                     continue
                 await self._not_started(start, error)
-                return not isinstance(error, TryAgain)
+                return not isinstance(error, TransactionConflict)
             else:
                 self._failures = 0
                 self._answer_start(start, verdict, task_ids)
                 return True
 
     async def _not_started(self, start: Start, error: HoldfastError) -> None:
-        if isinstance(error, Refused) or _is_about_content(error):
+        if isinstance(error, RequestRefused) or _is_about_content(error):
             start.done("refused", (), error)
         elif start.job.phase == "ended":
             start.done("lost", (), None)
@@ -235,7 +235,7 @@ class StepRecorder:
 
     async def _slow_down(self, error: HoldfastError) -> None:
         """An error of the server, which may concern everything; a lock concerns those that wait for it."""
-        if isinstance(error, TryAgain):
+        if isinstance(error, TransactionConflict):
             return
         self._failures += 1
         if self._failures > MAX_FAILURES:

@@ -22,12 +22,24 @@ from holdfast._worker.jobs import Job
 from holdfast._worker.origin import Origin, find_origin
 from holdfast._worker.subscription import WorkerApp
 from holdfast._workflows.memory import DEFAULT_MAX_RESULT_BYTES
-from holdfast.errors import HoldfastError, NotAllowed, Refused
+from holdfast.errors import ConfigurationError, HoldfastError, NotAllowed, RequestRefused
 from holdfast.settings import Settings
 
 ENVIRONMENT_SECONDS = 5.0
 RETIRE_SECONDS = 1.0
 _REFERENCE = "ref: "
+
+
+def schedules_of(app: WorkerApp) -> Statement[list[schedules.Declared]] | None:
+    """Declares the schedules of an application, and retires those that it had. None if it never has any."""
+    if app.name is not None:
+        return schedules.declare_schedules(app.name, app.schedules.values())
+    if not app.schedules:
+        return None
+    raise ConfigurationError(
+        f"the application has schedules and no name, which tells whose they are: {', '.join(app.schedules)}",
+        hint='Write App(name="shop"), or set HOLDFAST_APP_NAME, and keep that name.',
+    )
 
 
 class Registration:
@@ -110,13 +122,15 @@ class Registration:
         )
         try:
             await self._connection.run(lambda: registration)
-        except Refused as error:
+        except RequestRefused as error:
             self._log.error("types_refused", error=str(error))
 
     async def _declare_schedules(self) -> None:
         """A schedule that is refused does not stop the worker. Only the first shard has schedules."""
         app = self._app
-        declaration = schedules.declare_schedules(app.name, app.schedules.values())
+        declaration = schedules_of(app)
+        if declaration is None:
+            return
         connection = self._open_as_client()
         try:
             declared = await connection.run(lambda: declaration)
@@ -130,7 +144,7 @@ class Registration:
                     hint=f"{advice(missing)} Or run this with the application's login: {apply}",
                 )
             return
-        except Refused as error:
+        except RequestRefused as error:
             self._log.error("schedules_refused", error=str(error))
             return
         finally:

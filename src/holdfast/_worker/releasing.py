@@ -11,7 +11,7 @@ from holdfast._engine import Statement, leases
 from holdfast._telemetry.logs import Log
 from holdfast._worker.jobs import Job
 from holdfast._worker.metrics import Metrics
-from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain, is_about_content
+from holdfast.errors import DatabaseUnavailable, HoldfastError, TransactionConflict, is_about_content
 
 MAX_TRIES = 10
 BUSY_SECONDS = 0.1
@@ -110,7 +110,7 @@ class KilledRuns(BackgroundSends):
         for _ in range(MAX_TRIES):
             try:
                 await self._connection.run(recording)
-            except (DatabaseUnavailable, TryAgain) as error:
+            except (DatabaseUnavailable, TransactionConflict) as error:
                 await self._connection.pause(error)
             except HoldfastError as error:
                 self._log.warning("killed_run_not_recorded", **job.log_fields, error=str(error))

@@ -11,7 +11,7 @@ from holdfast._engine.schedules import Decision, DueSchedule, Firing
 from holdfast._telemetry.logs import Log
 from holdfast._worker.leader import Execute
 from holdfast._worker.recurrence import newest_times, recurrence_of
-from holdfast.errors import Refused
+from holdfast.errors import RequestRefused
 
 BATCH = 50
 """Below 64, up to which PostgreSQL keeps the subtransactions of a transaction in shared memory."""
@@ -60,7 +60,7 @@ def _decision_on(due: DueSchedule) -> Decision:
     """What follows from the times of a schedule. One that cannot be read is stored as a problem."""
     try:
         recurrence = recurrence_of(due.cron, due.tz, due.every, due.anchor)
-    except Refused as error:
+    except RequestRefused as error:
         return Decision(due, (), None, str(error))
     if due.plan_from is not None or due.next_at is None:
         return Decision(due, (), recurrence.after(due.plan_from or due.now))

@@ -18,7 +18,7 @@ from holdfast._engine import leases, steps
 from holdfast._telemetry.logs import Log
 from holdfast._worker.jobs import Job
 from holdfast._worker.metrics import Metrics
-from holdfast.errors import HoldfastError, TryAgain, is_about_content
+from holdfast.errors import HoldfastError, TransactionConflict, is_about_content
 
 SHORTEST_ASIDE_SECONDS = 0.02
 ASIDE_SECONDS = 2.0
@@ -105,7 +105,7 @@ class Settler:
             [(job, report)] = failure.items
             if is_about_content(failure.error):
                 self._refused(job, report, failure.error)
-            elif isinstance(failure.error, TryAgain):
+            elif isinstance(failure.error, TransactionConflict):
                 self._put_aside((job, report), "alone")
             else:
                 self._not_accepted(job, report, failure.error)

@@ -130,7 +130,7 @@ class LeasedTransaction:
 
 
 class RecordedTransaction(LeasedTransaction):
-    """Opened by `ctx.transaction(name)`, and committed when its block ends, together with the step."""
+    """Opened by `ctx.step_transaction(name)`, and committed when its block ends, together with the step."""
 
     accepted = "recorded"
 

@@ -19,7 +19,7 @@ from holdfast._worker.metrics import Metrics
 from holdfast._worker.subscription import WorkerApp, describe, subscribed, unserved
 from holdfast._worker.watchdog import STUCK_EXIT_CODE, WatchedHandler, call_in_loop
 from holdfast._worker.wiring import WorkerDeps, WorkerParts
-from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
+from holdfast.errors import DatabaseUnavailable, HoldfastError, TransactionConflict
 from holdfast.settings import Settings
 
 UNWIND_SECONDS = 2.0
@@ -116,7 +116,7 @@ class Worker:
         while not self._stopping.is_set():
             try:
                 await self._parts.registration.register()
-            except (DatabaseUnavailable, TryAgain) as error:
+            except (DatabaseUnavailable, TransactionConflict) as error:
                 notify_supervisor("STATUS=waiting for the database")
                 await self._parts.claimer.connection.pause(error)
             else:

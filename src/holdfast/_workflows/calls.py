@@ -180,12 +180,12 @@ class Call:
 
 
 class EnteredCall(Call):
-    """`ctx.transaction(name)`, whose block has to be entered."""
+    """`ctx.transaction()` or `ctx.step_transaction(name)`, whose block has to be entered."""
 
     __slots__ = ()
 
     verb = "entered"
-    advice = "Write it as async with ctx.transaction(…) as db, or with in a plain function."
+    advice = "Enter it with async with … as db, or with in a plain function."
 
 
 class AwaitedCall(Call, Coroutine[Any, Any, Any]):

@@ -7,7 +7,7 @@ from holdfast.errors import (
     ResultError,
     RunTooLong,
     StepFailed,
-    StepShapeChanged,
+    StepResultMismatch,
     UnexpectedDatabaseError,
 )
 
@@ -41,15 +41,15 @@ def timed_out(name: str, kind: str) -> TimeoutError:
     return TimeoutError(f"the tasks of {name} did not end in time")
 
 
-def shape_changed(name: str, kind: str, error: ResultError) -> StepShapeChanged:
+def shape_changed(name: str, kind: str, error: ResultError) -> StepResultMismatch:
     """The error of a step whose recorded result does not fit the type that the code names."""
     if kind == "signal":
         message = f"the signal that {name} has taken does not fit: {error.message}"
-        return StepShapeChanged(
-            message, hint="Catch StepShapeChanged and wait again, or deploy code that reads it."
+        return StepResultMismatch(
+            message, hint="Catch StepResultMismatch and wait again, or deploy code that reads it."
         )
     message = f"the step {name} was recorded with a result that does not fit: {error.message}"
-    return StepShapeChanged(message, hint="Deploy code that reads it, pass adapt=, or rename the step.")
+    return StepResultMismatch(message, hint="Deploy code that reads it, pass adapt=, or rename the step.")
 
 
 def unreadable(kind: str | None, why: str | None) -> HoldfastError:

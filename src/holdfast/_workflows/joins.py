@@ -15,7 +15,7 @@ from holdfast._workflows.children import ChildFact, Children
 from holdfast._workflows.facts import StepFact
 from holdfast._workflows.memory import Wait, to_datetime
 from holdfast._workflows.step import codec_of
-from holdfast.errors import InvalidStep, StepShapeChanged, TaskCancelled, TaskFailed
+from holdfast.errors import InvalidStep, StepResultMismatch, TaskCancelled, TaskFailed
 
 OnCancel = Literal["cancel", "leave"]
 JoinKind = Literal["children", "first"]
@@ -132,7 +132,7 @@ class Join:
         """A result or a failure for each child, in the order in which they were started."""
         lost = next((c for n, c in children.others.items() if n not in set(failed)), None)
         if lost is not None:  # removed by hand
-            raise StepShapeChanged(
+            raise StepResultMismatch(
                 f"the result of task {lost.task_id} of {name} is gone: it is {lost.status}"
             )
         codec = self._results[0]
@@ -157,11 +157,11 @@ class Join:
             missing = next((key for key in self.keys if key not in by_key), None)
             if missing is not None:
                 message = f"{name} has started no task for the key {missing!r}: its items have changed since"
-                raise StepShapeChanged(message, hint=hint)
+                raise StepResultMismatch(message, hint=hint)
             return [by_key[key] for key in self.keys]
         if len(ends) != self.count:
             message = f"{name} has started {len(ends)} tasks, and has {self.count} items now"
-            raise StepShapeChanged(message, hint=hint)
+            raise StepResultMismatch(message, hint=hint)
         return ends
 
 
@@ -220,7 +220,7 @@ def plan_first(tasks: Sequence[Any], *, on_cancel: OnCancel) -> Join:
 def results_before(children: Children, kinds: Sequence[Any]) -> list[Any]:
     """What `ctx.after` returns: a result or an error for each task before this one, in order."""
     if children.open:
-        raise StepShapeChanged("a task before this one has not ended: it was retried since this one began")
+        raise StepResultMismatch("a task before this one has not ended: it was retried since this one began")
     if len(kinds) > 1 and len(kinds) != children.count:
         raise InvalidStep(f"ctx.after got {len(kinds)} types for {children.count} tasks before this one")
     codecs = [_result_codec(kind) for kind in kinds or (Any,)]
@@ -265,7 +265,7 @@ def added_handles(name: str, tasks: Sequence[Any], fact: StepFact) -> list[Any]:
     task_ids = load_json(fact.result)["task_ids"]
     if len(task_ids) != len(tasks):
         message = f"{name} has added {len(task_ids)} tasks, and has {len(tasks)} now"
-        raise StepShapeChanged(
+        raise StepResultMismatch(
             message, hint="Take the tasks from a step, so that a resumed run has the same."
         )
     return [task.handle(task_id) for task, task_id in zip(tasks, task_ids, strict=True)]

@@ -10,7 +10,7 @@ from holdfast._workflows.drivers import Driver
 from holdfast._workflows.facts import StepFact
 from holdfast._workflows.memory import Joined, Memory, RunState
 from holdfast._workflows.operations import Plain, Work
-from holdfast.errors import ResultError, StepShapeChanged
+from holdfast.errors import ResultError, StepResultMismatch
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class ReplayedMemory(Memory):
     def value_of(self, fact: StepFact, codec: ResultCodec, adapt: Callable[[Any], Any] | None = None) -> Any:
         try:
             return super().value_of(fact, codec, adapt)
-        except StepShapeChanged:
+        except StepResultMismatch:
             self.misfits.append(fact.name)
             raise
 
@@ -45,9 +45,9 @@ class ReplayedMemory(Memory):
             self.stop_at(fact.name)
         try:
             return super().join_value(join, fact)
-        except (ResultError, StepShapeChanged) as error:
+        except (ResultError, StepResultMismatch) as error:
             self.misfits.append(fact.name)
-            raise StepShapeChanged(f"the tasks of {fact.name} do not fit") from error
+            raise StepResultMismatch(f"the tasks of {fact.name} do not fit") from error
 
     def stop_at(self, name: str) -> NoReturn:
         self.first_new = self.first_new or name

@@ -160,13 +160,16 @@ class Run:
     def callback(self, task_id: UUID, name: str, **options: Any) -> Any:
         return open_callback(self, task_id, name, **options)
 
-    def transaction(self, name: str, function: Callable[..., Any] | None, args: Sequence[Any]) -> Any:
+    def step_transaction(self, name: str) -> TransactionBlock:
         transaction = StepTransaction(self._state, *self._begin(name), load=self._load)
-        if function is None:
-            return TransactionBlock(transaction, self._driver)
+        return TransactionBlock(transaction, self._driver)
+
+    def step_in_transaction(self, function: Callable[..., Any], args: Sequence[Any], key: object) -> Any:
         plan = self._checked(described(function))
+        transaction = StepTransaction(self._state, *self._begin(plan.name, key), load=self._load)
         shown = partial(self._preview, function, args, given=1)
-        return self._driver.call("ctx.transaction", name, transaction.calling(plan, function, args, shown))
+        work = transaction.calling(plan, function, args, shown)
+        return self._driver.call("ctx.step_in_transaction", function, work)
 
     def since(self, change: str) -> bool:
         """Whether the run was enqueued after this change was first seen."""

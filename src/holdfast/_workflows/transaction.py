@@ -1,7 +1,8 @@
-"""`ctx.transaction(name)`: the rows of the application and the memo of the step in one commit.
+"""Steps whose memo is committed together with rows of the application.
 
 Python cannot skip the block of a `with` statement. So in a run that has committed the step already, `db`
-raises at its first use, and the statement catches that: the rest of the block is skipped.
+raises at its first use, and the statement catches that: the rest of the block is skipped. A block that does
+not use `db` has run a second time: that is an error.
 """
 
 import time
@@ -39,7 +40,7 @@ class SkippedConnection:
 
 
 class StepTransaction:
-    """One call of `ctx.transaction(name)`: how it begins and ends."""
+    """One call of `ctx.step_transaction` or `ctx.step_in_transaction`: how it begins and ends."""
 
     def __init__(self, state: RunState, name: str, number: int, *, load: Callable[[], Work[Memory]]) -> None:
         self.name = name
@@ -70,6 +71,12 @@ class StepTransaction:
     def end(self, error: BaseException | None) -> Work[bool]:
         """Commit with the step, or roll back. True if the error only skipped the block."""
         if self._transaction is None:
+            if error is None:
+                raise InvalidStep(
+                    f"the block of ctx.step_transaction({self.name!r}) was committed before, "
+                    "and has run again because it does not use its connection",
+                    hint="Use the connection in its first line, or write ctx.step_in_transaction(function).",
+                )
             return isinstance(error, AlreadyCommitted) and error.args[0] is self
         try:
             if error is not None:
@@ -130,7 +137,7 @@ class TransactionBlock:
     def __init__(self, transaction: StepTransaction, driver: Driver) -> None:
         self._transaction = transaction
         self._driver = driver
-        self._site = CallSite("ctx.transaction", transaction.name)
+        self._site = CallSite("ctx.step_transaction", transaction.name)
         self._opened = EnteredCall(driver.calls, self._site)
 
     def __enter__(self) -> Any:

@@ -16,7 +16,7 @@ from holdfast._engine.tasks import Status, TaskFilter
 from holdfast._serialization.text import visible
 from holdfast.cli.output import count_of
 from holdfast.cli.report import Report
-from holdfast.errors import Refused
+from holdfast.errors import RequestRefused
 
 PAGE = 10_000
 
@@ -58,7 +58,7 @@ class BulkAction:
         finally:
             self._report(len(task_ids))
         if self.refused:
-            raise typer.Exit(Refused.exit_code)
+            raise typer.Exit(RequestRefused.exit_code)
 
     def _run_batch(self, batch: Sequence[UUID]) -> None:
         acted = self.engine.run(act_on_tasks(self.action, batch, self.reason, self.run_at))

@@ -30,7 +30,7 @@ from holdfast.cli.event_tail import tail
 from holdfast.cli.frame import add_commands, group
 from holdfast.cli.output import count_of
 from holdfast.cli.report import Report, listing, pause_change
-from holdfast.errors import HoldfastError, TaskNotFound
+from holdfast.errors import HoldfastError, NotFound
 
 POLL_SECONDS = 0.2
 SETTLED = ("delivered", "dead")
@@ -245,7 +245,7 @@ def _status_of(engine: Engine, name: str) -> OutboxStatus:
     for one in engine.run(outbox_status()):
         if one.name == name:
             return one
-    raise TaskNotFound(f"there is no subscription {name!r}", hint="holdfast events list shows them.")
+    raise NotFound(f"there is no subscription {name!r}", hint="holdfast events list shows them.")
 
 
 def _reason_pending(engine: Engine, name: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import IO
 
-from holdfast.errors import DatabaseUnavailable, TryAgain
+from holdfast.errors import DatabaseUnavailable, TransactionConflict
 
 STOP_SECONDS = 15.0
 RESTART_SECONDS = 1.0
@@ -20,7 +20,7 @@ OUTPUT_SECONDS = 2.0
 _COMMAND = [sys.executable, "-c", "from holdfast.cli import main; main()"]
 _STUCK = 70
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_RESTARTED = (DatabaseUnavailable.exit_code, TryAgain.exit_code, _STUCK)
+_RESTARTED = (DatabaseUnavailable.exit_code, TransactionConflict.exit_code, _STUCK)
 
 
 class Log:

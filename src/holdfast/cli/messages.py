@@ -11,7 +11,7 @@ from holdfast._serialization.text import visible
 from holdfast.cli.frame import add_commands, group
 from holdfast.cli.output import count_of
 from holdfast.cli.report import Fields, Report, listing
-from holdfast.errors import TaskNotFound
+from holdfast.errors import NotFound
 
 ERASE_BATCH = 1000
 
@@ -57,9 +57,7 @@ def show(
     message = engine.run(messages.mailbox_message(message_id))
     if message is None or (html and message.html_body is None):
         what = "message" if message is None else "HTML in message"
-        raise TaskNotFound(
-            f"the mailbox has no {what} {message_id}", hint="List messages: holdfast mailbox list"
-        )
+        raise NotFound(f"the mailbox has no {what} {message_id}", hint="List messages: holdfast mailbox list")
     return Report(message, message.html_body if html else _shown(message))
 
 

@@ -21,7 +21,7 @@ from holdfast.processes.rules import ProcessDefinition
 from holdfast.processes.scaffold import scaffold
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the process: shipping, or messages.send_email.")
+    str, typer.Argument(metavar="NAME", help="Name of the process: shipping, or comms.send_email.")
 ]
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id that the kickoff returned.")]
 

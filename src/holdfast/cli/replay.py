@@ -20,7 +20,7 @@ from holdfast.cli.output import count_of, pretty, print_fields
 from holdfast.cli.report import Fields, Note, Report, table
 from holdfast.cli.task_name import NAMES, resolve_task
 from holdfast.cli.tasks import find_task
-from holdfast.errors import IllegalMove, InvalidArgument, did_you_mean
+from holdfast.errors import InvalidArgument, InvalidState, did_you_mean
 
 POLL_SECONDS = 0.1
 
@@ -120,7 +120,7 @@ def _original(engine: Engine, task_id: UUID) -> TaskSnapshot:
     end = engine.run(tasks.task_snapshot(task_id))
     if end is None or end.status != "succeeded":
         state = "gone" if end is None else end.status
-        raise IllegalMove(
+        raise InvalidState(
             f"task {task_id} is {state} and has no result to compare with", hint="Replay it without --verify."
         )
     return end

@@ -15,7 +15,6 @@ from holdfast._engine.schedules import (
     Overlap,
     ScheduleStatus,
     add_schedule,
-    declare_schedules,
     pause_schedule,
     remove_schedule,
     resume_schedule,
@@ -24,13 +23,14 @@ from holdfast._engine.schedules import (
     schedule_status,
 )
 from holdfast._serialization.text import visible
+from holdfast._worker.registration import schedules_of
 from holdfast.cli.app_loader import Application, load_app
 from holdfast.cli.arguments import Reason, document, duration, instant
 from holdfast.cli.enqueue import with_task_options
 from holdfast.cli.frame import add_commands, group
 from holdfast.cli.output import cell_text
 from holdfast.cli.report import Fields, Report, Table, listing, table
-from holdfast.errors import InvalidArgument, TaskNotFound, did_you_mean
+from holdfast.errors import InvalidArgument, NotFound, did_you_mean
 from holdfast.schedule import check_times
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
@@ -151,7 +151,8 @@ def add(
 def apply(engine: Engine, application: Application) -> Report:
     """Declare the schedules of an application. Requires the role holdfast_client."""
     app = load_app(application)
-    declared = engine.run(declare_schedules(app.name, app.schedules.values()))
+    declaration = schedules_of(app)
+    declared = [] if declaration is None else engine.run(declaration)
     taken = any(one.verdict == "taken" for one in declared)
     if taken:
         typer.echo("A schedule marked taken has a name that is already in use: rename it.", err=True)
@@ -187,7 +188,7 @@ def _find(schedules: list[ScheduleStatus], name: str, namespace: str | None) -> 
     found = [one for one in schedules if one.name == name and namespace in (None, one.namespace)]
     if not found:
         known = sorted({one.name for one in schedules})
-        raise TaskNotFound(f"there is no schedule {name!r}{did_you_mean(name, known)}")
+        raise NotFound(f"there is no schedule {name!r}{did_you_mean(name, known)}")
     if len(found) > 1:
         namespaces = ", ".join(one.namespace for one in found)
         raise InvalidArgument(

@@ -27,7 +27,7 @@ from holdfast.cli.frame import Json, Yes, add_commands, confirm
 from holdfast.cli.output import count_of, describe_error, print_error
 from holdfast.cli.report import Report
 from holdfast.cli.task_name import TaskArguments, no_task, resolve_tasks
-from holdfast.errors import HoldfastError, IllegalMove, Refused, TaskNotFound, TryAgain
+from holdfast.errors import HoldfastError, InvalidState, NotFound, RequestRefused, TransactionConflict
 
 StatusOption = Annotated[
     list[str] | None,
@@ -156,12 +156,12 @@ def _act_on_one(bulk: BulkAction, task_id: UUID) -> str:
             status = bulk.engine.run(tasks.reschedule(task_id, bulk.run_at, bulk.reason))
         else:
             status = bulk.engine.run(_ONE[action](task_id, bulk.reason))
-    except TaskNotFound:
+    except NotFound:
         raise no_task(task_id) from None
     if action == "cancel" and status != "cancelled":
-        raise IllegalMove(f"task {task_id} cannot be cancelled: it has already ended ({status})")
+        raise InvalidState(f"task {task_id} cannot be cancelled: it has already ended ({status})")
     if action == "reschedule" and status not in APPLIES_TO["reschedule"]:
-        raise IllegalMove(f"task {task_id} cannot be rescheduled: it is {status}")
+        raise InvalidState(f"task {task_id} cannot be rescheduled: it is {status}")
     return status
 
 
@@ -176,7 +176,7 @@ def act_on_each(task_ids: Iterable[UUID], act: Callable[[UUID], str], as_json: b
             failure = failure or error
             print_error(error)
             results.append({"task_id": task_id, "status": None, "error": describe_error(error)})
-            if not isinstance(error, Refused | TryAgain):
+            if not isinstance(error, RequestRefused | TransactionConflict):
                 break
         else:
             results.append({"task_id": task_id, "status": status, "error": None})

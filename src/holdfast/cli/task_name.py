@@ -8,7 +8,7 @@ import typer
 
 from holdfast._engine import Engine, tasks
 from holdfast._engine.tasks import TaskLine
-from holdfast.errors import InvalidArgument, TaskNotFound
+from holdfast.errors import InvalidArgument, NotFound
 
 NAMES = "its id, the last eight digits of the id or more, or its key"
 TaskArgument = Annotated[str, typer.Argument(metavar="ID", help=f"The task: {NAMES}.")]
@@ -25,7 +25,7 @@ def resolve_tasks(engine: Engine, names: Sequence[str]) -> list[UUID]:
 def _found_or_id(engine: Engine, name: str) -> UUID:
     try:
         return resolve_task(engine, name)
-    except TaskNotFound:
+    except NotFound:
         whole = as_id(name)
         if whole is None:
             raise
@@ -43,7 +43,7 @@ def resolve_task(engine: Engine, name: str) -> UUID:
         raise (
             no_task(whole)
             if whole is not None
-            else TaskNotFound(
+            else NotFound(
                 f"no task has the id or the key {name!r}",
                 hint="Of an id, give all of it or the last eight digits or more, which are looked for among "
                 "the newest 200,000 tasks. `holdfast list --search TEXT` also searches payloads and errors.",
@@ -59,8 +59,8 @@ def resolve_task(engine: Engine, name: str) -> UUID:
     return found[0].task_id
 
 
-def no_task(task_id: UUID) -> TaskNotFound:
-    return TaskNotFound(
+def no_task(task_id: UUID) -> NotFound:
+    return NotFound(
         f"there is no task {task_id}",
         hint="Retention may have removed it, or it belongs to another login. `holdfast list` shows which "
         "there are.",

@@ -98,7 +98,7 @@ class ChildPool:
             return run.over.result(), cancelled
         finally:
             child.end(run)
-            self._give_back(child, worn=fresh)
+            self._give_back(child, replace=fresh)
 
     async def close(self) -> None:
         """End all child processes."""
@@ -131,11 +131,11 @@ class ChildPool:
                 self._give_back(future.result())
             raise
 
-    def _give_back(self, child: ChildProcess, *, worn: bool = False) -> None:
+    def _give_back(self, child: ChildProcess, *, replace: bool = False) -> None:
         """Offer it to the next run, or replace it if it has served long enough."""
         self._busy.discard(child)
-        worn = worn or child.runs >= self._sizes.runs or child.memory > self._sizes.memory
-        if self._closed or child.is_spoilt or worn or not child.is_alive:
+        replace = replace or child.runs >= self._sizes.runs or child.memory > self._sizes.memory
+        if self._closed or child.is_unusable or replace or not child.is_alive:
             self._retire(child)
             self._grow()
             return

@@ -79,7 +79,7 @@ class ChildProcess(asyncio.Protocol):
         self.runs = 0
         self.memory = 0
         self.idle_since = 0.0
-        self.is_spoilt = False
+        self.is_unusable = False
         self._spawned = spawned
         self._stdout = OutputStream(stdout, self._count_output, functools.partial(pass_on, "stdout"))
         self._stderr = OutputStream(stderr, self._count_output, functools.partial(pass_on, "stderr"))
@@ -121,7 +121,7 @@ class ChildProcess(asyncio.Protocol):
         """Lift the bounds of a run that is over."""
         if run.timer is not None:
             run.timer.cancel()
-        if run.bounds.is_watched and not self.is_spoilt:
+        if run.bounds.is_watched and not self.is_unusable:
             self._spawned.watch(None, None)
 
     def stop(self, why: str, grace: float) -> None:
@@ -129,14 +129,14 @@ class ChildProcess(asyncio.Protocol):
         run = self._run
         if run is None or run.over.done():
             return
-        self.is_spoilt = True
+        self.is_unusable = True
         if run.why is None:
             run.why = why
             self._send({"stop": why})
         self._spawned.end(grace)
 
     async def close(self, grace: float = 0.0) -> None:
-        self.is_spoilt = True
+        self.is_unusable = True
         self._ready.cancel()
         self._spawned.end(grace)
         await asyncio.shield(self._spawned.exit)
@@ -158,7 +158,7 @@ class ChildProcess(asyncio.Protocol):
         """It wrote what is no message: the run ends, and the process with it."""
         run = self._run
         if run is None or run.over.done():
-            self.is_spoilt = True
+            self.is_unusable = True
             self._spawned.end(0)
             return
         run.problem = problem
@@ -198,14 +198,14 @@ class ChildProcess(asyncio.Protocol):
         if run.why is not None:
             return
         if told.left:
-            self.is_spoilt = True
+            self.is_unusable = True
             self._spawned.end(0)
             return
         self._finish(run, None)
 
     def _exited(self, future: "asyncio.Future[ProcessExit]") -> None:
         """Its messages were all read before: the spawner reports an exit after the descriptors are closed."""
-        self.is_spoilt = True
+        self.is_unusable = True
         self._intake.close()
         for stream in (self._stdout, self._stderr):
             stream.drain()

@@ -22,7 +22,7 @@ from holdfast._workflows.facts import StepFact
 from holdfast._workflows.memory import RunState
 from holdfast._workflows.replay import ReplayedMemory, Replaying, Unremembered
 from holdfast._workflows.run import Run
-from holdfast.errors import StepShapeChanged
+from holdfast.errors import StepResultMismatch
 from holdfast.outcome import OUTCOMES
 
 SECONDS = 10.0
@@ -100,7 +100,7 @@ class Replay:
             else:
                 call()
             self._check_awaited()
-        except (Unremembered, Continued, StepShapeChanged, *OUTCOMES):
+        except (Unremembered, Continued, StepResultMismatch, *OUTCOMES):
             pass
         except NotDecoded:
             self._find("arguments", None, "its arguments do not fit the signature of the handler")

@@ -11,7 +11,7 @@ from holdfast._connections.wait_ticket import WAIT_TTL
 from holdfast._engine import Statement
 from holdfast._engine import messages as statements
 from holdfast._engine.messages import SendStatus
-from holdfast.errors import InvalidArgument, TaskNotFound
+from holdfast.errors import InvalidArgument, NotFound
 from holdfast.messages.message_checks import (
     check_address,
     check_bodies,
@@ -82,7 +82,7 @@ class Sending:
         found = await self._client().arun(statements.send_status(self.channel, self.send_id))
         return self._found(found)
 
-    def wait(self, timeout: float | None = None) -> SendStatus:
+    def wait_end(self, timeout: float | None = None) -> SendStatus:
         """Wait until the message is sent, given up or cancelled, or raise TimeoutError."""
         return self._client().run_async(self.await_end(timeout), "wait", "await_end")
 
@@ -116,7 +116,7 @@ class Sending:
 
     def _found(self, status: SendStatus | None) -> SendStatus:
         if status is None:
-            raise TaskNotFound(
+            raise NotFound(
                 f"there is no {self.channel} with id {self.send_id}",
                 hint="If it was sent in a transaction, commit the transaction first.",
             )

@@ -9,7 +9,13 @@ from typing import Any, Literal
 import psycopg
 
 from holdfast._engine import Engine, processes
-from holdfast.errors import ConfigurationError, DatabaseUnavailable, NotInstalled, TryAgain, translate
+from holdfast.errors import (
+    ConfigurationError,
+    DatabaseUnavailable,
+    NotInstalled,
+    TransactionConflict,
+    translate,
+)
 
 Change = Literal["new", "changed", "unchanged", "removed"]
 
@@ -71,7 +77,7 @@ def apply_files(connection: psycopg.Connection[Any], name: str, files: Mapping[s
 def _file_error(file: str, text: str, error: psycopg.Error) -> Exception:
     """Name the file and line. A missing table is an error in the file, not a missing installation."""
     found = translate(error)
-    if isinstance(found, DatabaseUnavailable | TryAgain):
+    if isinstance(found, DatabaseUnavailable | TransactionConflict):
         return found
     position = error.diag.statement_position
     line = f" line {text.count(chr(10), 0, int(position)) + 1}" if position else ""

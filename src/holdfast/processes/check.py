@@ -8,18 +8,18 @@ import psycopg
 
 from holdfast._engine.catalog import PROCESSES, query_catalog
 from holdfast._engine.processes import try_function
-from holdfast.errors import HoldfastError, TaskNotFound, did_you_mean
+from holdfast.errors import HoldfastError, NotFound, did_you_mean
 from holdfast.processes.rules import Finding, ProcessDefinition, ProcessRules
 
 
 def find_processes(connection: psycopg.Connection[Any], name: str | None) -> list[ProcessDefinition]:
-    """All processes, those of a schema, or the one with a name such as messages.send_email."""
+    """All processes, those of a schema, or the one with a name such as comms.send_email."""
     found = [ProcessDefinition(**row) for row in query_catalog(connection, PROCESSES)]
     if name is None:
         return found
     wanted = [one for one in found if name in (one.schema, f"{one.schema}.{one.stem}", str(one))]
     if not wanted:
-        raise TaskNotFound(f"there is no process {name!r}{did_you_mean(name, map(str, found))}")
+        raise NotFound(f"there is no process {name!r}{did_you_mean(name, map(str, found))}")
     return wanted
 
 

@@ -30,7 +30,7 @@ from holdfast._worker.envelope import Envelope, FunctionFailed, function_envelop
 from holdfast._worker.executor import Executor, ExecutorTask, ExecutorWorker
 from holdfast._worker.handler import Handler
 from holdfast._worker.transactions import CommitUnknown, end_of_unknown_commit, finished, judged
-from holdfast.errors import HoldfastError, TaskNotFound, translate
+from holdfast.errors import HoldfastError, NotFound, translate
 
 T = TypeVar("T")
 AsyncConnection = psycopg.AsyncConnection[Any]
@@ -217,7 +217,7 @@ def _explained(function: str, error: HoldfastError) -> Exception:
     diag = error.__cause__.diag if isinstance(error.__cause__, psycopg.Error) else None
     context = (diag.context if diag else None) or ""
     # Raised by the runner itself, not by a function that the called function has called.
-    if isinstance(error, TaskNotFound) and _RUNNER in context and "\n" not in context:
+    if isinstance(error, NotFound) and _RUNNER in context and "\n" not in context:
         return FunctionNotFound(function, str(error))
     if context:  # the function was called
         return FunctionFailed(function, str(error), sqlstate=error.sqlstate, context=context[:4000])

@@ -12,7 +12,7 @@ import psycopg
 from holdfast._engine import AsyncEngine, Engine, health, processes, tasks
 from holdfast._engine.processes import HistoryStep, ProcessStatus
 from holdfast._engine.tasks import ENDED, TaskError, TaskEvent, TaskLine, TaskStatus
-from holdfast.errors import ConfigurationError, TaskNotFound
+from holdfast.errors import ConfigurationError, NotFound
 from holdfast.processes.rules import ProcessDefinition
 
 MAX_TASKS = 200
@@ -86,7 +86,7 @@ def history(
     engine = Engine(connection)
     steps = engine.run(processes.process_history(str(process), process_id))
     if not steps:
-        raise TaskNotFound(f"there is no {process.task} {process_id}")
+        raise NotFound(f"there is no {process.task} {process_id}")
     status = engine.run(processes.process_status(str(process), process_id))
     if status is None or status.task_id is None:
         return steps
@@ -157,7 +157,7 @@ def plan(connection: psycopg.Connection[Any], process: ProcessDefinition, proces
         None if found is None else found.wait_key,
     )
     if not envelope.get("success"):
-        raise TaskNotFound(envelope.get("validation_failure_message") or str(envelope))
+        raise NotFound(envelope.get("validation_failure_message") or str(envelope))
     return dict(envelope["payload"])
 
 

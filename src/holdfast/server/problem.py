@@ -19,15 +19,15 @@ MEDIA_TYPE = "application/problem+json"
 # The first class that matches gives the HTTP status.
 _STATUS: tuple[tuple[type[errors.HoldfastError], int], ...] = (
     (errors.TooLarge, 413),
-    (errors.NotPortable, 422),
+    (errors.UnsupportedValue, 422),
     (errors.PayloadError, 422),
     (errors.InvalidArgument, 400),
     (errors.QuotaExceeded, 429),
     (errors.KeyConflict, 409),
-    (errors.IllegalMove, 412),
-    (errors.TaskNotFound, 404),
+    (errors.InvalidState, 412),
+    (errors.NotFound, 404),
     (errors.NotAllowed, 403),
-    (errors.TryAgain, 503),
+    (errors.TransactionConflict, 503),
     (errors.DatabaseUnavailable, 503),
     (errors.NotInstalled, 503),
 )
@@ -118,7 +118,7 @@ def problem_of(error: errors.HoldfastError) -> Problem:
         # The message names hosts and logins: for the log only.
         log.warning("database_unavailable", error=str(error))
         return unavailable(_lost_shard(error))
-    headers = _retry_soon() if isinstance(error, errors.TryAgain) else {}
+    headers = _retry_soon() if isinstance(error, errors.TransactionConflict) else {}
     code = "unit_not_installed" if lacks_unit else state if state.startswith("QF") else None
     return Problem(status, error.message, code=code, hint=error.hint, headers=headers)
 

@@ -85,6 +85,10 @@ class Settings(BaseModel):
         default=None,
         description="Address of the database. Without it, an embedded PostgreSQL is started.",
     )
+    app_name: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
+        default=None,
+        description="Name of the application, which owns its schedules. Overridden by App(name=…).",
+    )
     single_login: bool = Field(
         default=False,
         description="Whether a migration installs without roles, so that its login owns everything.",

@@ -10,7 +10,7 @@ import psycopg
 
 from holdfast._engine import Engine
 from holdfast._engine.roles import ROLES, memberships, missing_grants, role_facts
-from holdfast.errors import ConfigurationError, NotAllowed, NotInstalled, TaskNotFound, translate
+from holdfast.errors import ConfigurationError, NotAllowed, NotFound, NotInstalled, translate
 from holdfast.shards.front import mappings_of
 from holdfast.shards.migration import listed
 
@@ -109,7 +109,7 @@ class Logins:
                 raise translate(error) from error
         if absent:
             name = psycopg.sql.Identifier(login).as_string(None)
-            raise TaskNotFound(
+            raise NotFound(
                 f"the login {login!r} does not exist{','.join(absent)}",
                 hint=f"Have a DBA create it: create role {name} login password '…';",
             )

@@ -22,11 +22,12 @@ from holdfast._worker.executor import ExecutorWorker
 from holdfast._worker.executors import Executors
 from holdfast._worker.handler import Handler
 from holdfast._worker.jobs import Job, Stop
+from holdfast._worker.registration import schedules_of
 from holdfast._worker.releasing import release_statement
 from holdfast._worker.scheduling import FireSchedules
 from holdfast._worker.transactions import JobTransaction
 from holdfast.app import App
-from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
+from holdfast.errors import InvalidArgument, NotFound, ResultError
 from holdfast.options import IN_DATABASE
 from holdfast.settings import Settings
 from holdfast.testing.clock import Clock
@@ -284,7 +285,8 @@ class Drain:
         if until is None:
             return None
         for app in self._apps:
-            self._reader.run(schedules.declare_schedules(app.name, app.schedules.values()))
+            if (declaration := schedules_of(app)) is not None:
+                self._reader.run(declaration)
         return self._clock.now() + until if isinstance(until, timedelta) else with_zone("until", until)
 
     def _fire_schedules(self) -> None:
@@ -336,7 +338,7 @@ class Drain:
     def _describe(self, job: Job) -> Ran:
         task = self._reader.run(tasks.task_status(UUID(job.task_id)))
         if task is None:
-            raise TaskNotFound(f"task {job.task_id} was removed while it ran")
+            raise NotFound(f"task {job.task_id} was removed while it ran")
         status = _status_after(job, task)
         waits = self._reader.run(steps.waits_of(task.task_id)) if status == "suspended" else ()
         return Ran(

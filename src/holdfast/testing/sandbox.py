@@ -17,7 +17,7 @@ from holdfast._engine.tasks import ENDED, Status, TaskFilter, TaskStatus
 from holdfast._worker.handler import Handler
 from holdfast._worker.jobs import Job
 from holdfast.app import App
-from holdfast.errors import InvalidArgument, TaskNotFound
+from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Handle
 from holdfast.outcome import OUTCOMES
 from holdfast.settings import Settings
@@ -87,7 +87,7 @@ class Sandbox:
         given = task_id.task_id if isinstance(task_id, Handle) else UUID(str(task_id))
         found = self._engine.run(tasks.task_status(given))
         if found is None:
-            raise TaskNotFound(f"there is no task {given}", hint="Was its transaction committed?")
+            raise NotFound(f"there is no task {given}", hint="Was its transaction committed?")
         return found
 
     def enqueued(self, task: AnyTask | None = None) -> list[TaskStatus]:

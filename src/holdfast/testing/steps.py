@@ -18,7 +18,7 @@ from holdfast._workflows.facts import FactRow
 from holdfast._workflows.journal import Journal, Read, Recorded, Started
 from holdfast._workflows.memory import FailedStep, RunState, StepMemo, memo_json
 from holdfast._workflows.run import Run
-from holdfast.errors import Refused
+from holdfast.errors import RequestRefused
 
 ChangesOf = Callable[[str], Sequence[str]]
 """The names that the handler of a type asks `ctx.since` for."""
@@ -66,7 +66,7 @@ class InlineJournal(Journal):
         )
         try:
             verdict, task_ids = self._worker.run(starting)
-        except Refused as error:
+        except RequestRefused as error:
             done("refused", (), error)
         else:
             done(verdict, task_ids, None)

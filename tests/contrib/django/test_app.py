@@ -7,7 +7,7 @@ import pytest
 from django.db import connections, transaction
 from django.test import override_settings
 
-from holdfast.errors import EventLoopRunning, KeyConflict, NotInstalled, TaskNotFound
+from holdfast.errors import EventLoopRunning, KeyConflict, NotFound, NotInstalled
 from support.database import Database
 from support.worker_thread import working
 
@@ -41,7 +41,7 @@ def test_a_rollback_removes_the_task(db: Database) -> None:
         assert handle.status() == "pending"
         transaction.set_rollback(True)
     assert count(db) == 0
-    with pytest.raises(TaskNotFound):
+    with pytest.raises(NotFound):
         handle.status()
 
 

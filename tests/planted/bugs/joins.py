@@ -71,7 +71,7 @@ BUGS = [
     Bug(
         "runs that wait for a key count as failures of the server",
         "_worker/recording.py",
-        "        if isinstance(error, TryAgain):\n            return\n",
+        "        if isinstance(error, TransactionConflict):\n            return\n",
         "",
         "tests/worker/test_recording.py::"
         "test_a_key_that_a_transaction_holds_delays_only_the_runs_that_start_tasks_with_it",

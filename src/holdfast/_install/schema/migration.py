@@ -11,7 +11,7 @@ from psycopg import IsolationLevel
 
 from holdfast._install.schema.migration_steps import Choice, MigrationSteps
 from holdfast._install.schema.sources import Sources, SqlPiece
-from holdfast.errors import MigrationRefused, TryAgain, translate
+from holdfast.errors import MigrationRefused, TransactionConflict, translate
 from holdfast.sql import optional_units
 
 Action = Literal["install", "upgrade", "replay", "nothing"]
@@ -237,7 +237,9 @@ def _explain(error: psycopg.Error) -> Exception:
     where = "".join(getattr(error, "__notes__", []))
     if _is_conflict(error):
         hint = "Find the blocking transaction in pg_stat_activity, and run the migration again."
-        return TryAgain(f"{where}: {message}, {_MAX_ATTEMPTS} times. Nothing was changed", hint=hint)
+        return TransactionConflict(
+            f"{where}: {message}, {_MAX_ATTEMPTS} times. Nothing was changed", hint=hint
+        )
     detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
     return MigrationRefused(f"{where}: {message}{detail}. Nothing was changed.")
 

@@ -7,14 +7,14 @@ from holdfast._engine.events import subscribe
 
 EVENTS_FILE = "example.jsonl"
 
-tasks = App()
+tasks = App(name="demo")
 
 
 @tasks.task("demo.report")
 async def report(ctx: Context, pages: int) -> str:
     """Takes a while, and reports its progress."""
     for page in range(1, pages + 1):
-        ctx.check()
+        ctx.raise_if_stopped()
         await asyncio.sleep(0.5)
         ctx.progress(page, pages, f"page {page}")
     return f"a report of {pages} pages"

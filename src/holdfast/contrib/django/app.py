@@ -26,8 +26,7 @@ class DjangoApp(App):
     """
 
     def __init__(self, *, database: str | None = None, name: str | None = None) -> None:
-        super().__init__(name=name or "django")
-        self._named = name
+        super().__init__(name=name)
         find_alias = default_alias if database is None else lambda: database
         self._location = _DjangoLocation(find_alias)
         self._address = DjangoAddress(find_alias)
@@ -35,11 +34,7 @@ class DjangoApp(App):
 
     @property
     def name(self) -> str:
-        return self._named or project_name()
-
-    @name.setter
-    def name(self, given: str) -> None:
-        self._named = given
+        return self._name or project_name()
 
     def run_worker(self, **options: Any) -> int:
         """Run a worker. Without other queues, it serves those of the app and of the TASKS setting."""

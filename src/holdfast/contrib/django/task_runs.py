@@ -115,7 +115,7 @@ class _Run:
 
     def fail(self, error: BaseException) -> None:
         """Decide on the next attempt. If there is none, the task has finished."""
-        if self._finished or self._ctx.cancelled() or isinstance(error, (*OUTCOMES, KeyboardInterrupt)):
+        if self._finished or self._ctx.should_stop or isinstance(error, (*OUTCOMES, KeyboardInterrupt)):
             return
         kind = TimeoutError if isinstance(error, CancelledError) else type(error)
         described = compat.load(".base").TaskError(

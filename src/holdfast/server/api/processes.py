@@ -8,7 +8,7 @@ from pydantic import Field, TypeAdapter
 from holdfast._engine import AsyncEngine, processes
 from holdfast._engine.processes import HistoryStep, InstanceState, ProcessStatus, ProcessSummary
 from holdfast._engine.tasks import TaskLine
-from holdfast.errors import IllegalMove
+from holdfast.errors import InvalidState
 from holdfast.processes.instance import SupervisorRun, read_instance
 from holdfast.server.access import Caller
 from holdfast.server.auth import MayOperate, MayRead
@@ -173,10 +173,10 @@ async def start_instance(site: Site, caller: Caller, process: str, body: str) ->
 async def cancel_instance(
     site: Site, caller: Caller, process: str, process_id: int, reason: str | None
 ) -> str:
-    """Raises IllegalMove if it has ended otherwise."""
+    """Raises InvalidState if it has ended otherwise."""
     ended = await site.operate(caller, processes.cancel_process(process, process_id, reason))
     if ended != "cancelled":
-        raise IllegalMove(
+        raise InvalidState(
             f"{process} {process_id} cannot be cancelled: it has already ended ({ended})", sqlstate="QF412"
         )
     return ended

@@ -11,7 +11,7 @@ from holdfast._engine import AsyncEngine, schedules, tasks
 from holdfast._engine.schedules import ScheduleEvent, ScheduleStatus
 from holdfast._engine.tasks import TaskLine
 from holdfast._worker.recurrence import next_times, recurrence_of, zone_of
-from holdfast.errors import Refused
+from holdfast.errors import RequestRefused
 from holdfast.server.auth import MayOperate, MayRead
 from holdfast.server.hidden_values import hide_schedule
 from holdfast.server.openapi import REASON_BODY, problems
@@ -103,7 +103,7 @@ def _next_runs(one: ScheduleStatus, zone: str | None) -> list[datetime]:
         recurrence = recurrence_of(one.cron, one.tz, one.every, one.anchor)
         first = one.next_at or recurrence.after(datetime.now(UTC))  # no leader has planned a new one yet
         times = next_times(recurrence, first, NEXT_TIMES)
-    except Refused:
+    except RequestRefused:
         return []
     return [at.astimezone(where) for at in times]
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, Request
 
 from holdfast._engine import AsyncEngine, Statement, tasks
-from holdfast.errors import IllegalMove
+from holdfast.errors import InvalidState
 from holdfast.server.auth import MayOperate
 from holdfast.server.openapi import REASON_BODY, problems
 from holdfast.server.request_body import read_reason
@@ -35,7 +35,7 @@ class TaskAction:
     async def run(self, engine: AsyncEngine, task_id: UUID, reason: str | None) -> str:
         status = await engine.run(self.statement(task_id, reason))
         if self.name == "cancel" and status != "cancelled":
-            raise IllegalMove(
+            raise InvalidState(
                 f"task {task_id} cannot be cancelled: it has already ended ({status})", sqlstate="QF412"
             )
         return status

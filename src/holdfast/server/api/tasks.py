@@ -19,7 +19,7 @@ from holdfast._engine.tasks import (
     TaskSearch,
     TaskStatus,
 )
-from holdfast.errors import TaskNotFound
+from holdfast.errors import NotFound
 from holdfast.server.access import Caller
 from holdfast.server.auth import MayRead, require_scope
 from holdfast.server.hidden_values import hide_error, hide_event, hide_task, hide_why, values_hidden
@@ -185,8 +185,8 @@ async def _of_existing(engine: AsyncEngine, task_id: UUID, wanted: Statement[lis
     return found
 
 
-def _not_found(task_id: UUID) -> TaskNotFound:
-    return TaskNotFound(f"there is no task {task_id}", sqlstate="QF404")
+def _not_found(task_id: UUID) -> NotFound:
+    return NotFound(f"there is no task {task_id}", sqlstate="QF404")
 
 
 async def _page(

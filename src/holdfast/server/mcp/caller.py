@@ -29,7 +29,7 @@ _ACTS: frozenset[Scope] = frozenset(("read", "operate", "enqueue"))
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ToolSession:
     """The database, and what callers without an access token may do."""
 
     site: Site

@@ -14,11 +14,11 @@ from holdfast._engine import queues as queue_statements
 from holdfast._engine import schedules as schedule_statements
 from holdfast._engine import tasks as task_statements
 from holdfast._engine.tasks import Explanation, Status, TaskFilter, TaskStatus
-from holdfast.errors import TaskNotFound, did_you_mean
+from holdfast.errors import NotFound, did_you_mean
 from holdfast.server.hidden_values import hide_error, hide_line, hide_schedule, hide_task, hide_why
 from holdfast.server.mcp import documentation
 from holdfast.server.mcp.answers import MAX_ROWS, answer
-from holdfast.server.mcp.caller import Desk, ToolContext
+from holdfast.server.mcp.caller import ToolContext, ToolSession
 from holdfast.server.searches import MAX_SEARCH_SECONDS
 
 MAX_FAILURES = 1000
@@ -40,8 +40,8 @@ RevealReason = Annotated[
 ]
 
 
-def desk_of(ctx: ToolContext) -> Desk:
-    desk: Desk = ctx.mcp_server.desk  # type: ignore[attr-defined]  # our subclass of it
+def desk_of(ctx: ToolContext) -> ToolSession:
+    desk: ToolSession = ctx.mcp_server.desk  # type: ignore[attr-defined]  # our subclass of it
     return desk
 
 
@@ -207,7 +207,7 @@ async def types(
 async def _existing(engine: AsyncEngine, task_id: UUID) -> TaskStatus:
     found = await engine.run(task_statements.task_status(task_id))
     if found is None:
-        raise TaskNotFound(f"there is no task {task_id}", sqlstate="QF404")
+        raise NotFound(f"there is no task {task_id}", sqlstate="QF404")
     return found
 
 

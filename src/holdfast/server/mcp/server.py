@@ -15,7 +15,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import __version__
-from holdfast.server.mcp.caller import AccessTokens, Desk, tells_errors
+from holdfast.server.mcp.caller import AccessTokens, ToolSession, tells_errors
 from holdfast.server.mcp.read_tools import READ_TOOLS
 from holdfast.server.mcp.write_tools import WRITE_TOOLS
 from holdfast.server.site import Site
@@ -34,7 +34,7 @@ _READ_ONLY = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 class HoldfastServer(MCPServer[Any]):
     """Lists the tools that the caller may use. The others can be called, and say how to allow them."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ToolSession) -> None:
         with _logging_left_alone():
             super().__init__("holdfast", instructions=INSTRUCTIONS, version=__version__, subscriptions=False)
         self.desk = desk
@@ -59,7 +59,7 @@ class McpEndpoint:
     """Serves /mcp. Each request stands for itself, so any of several servers can answer it."""
 
     def __init__(self, site: Site) -> None:
-        self._server = HoldfastServer(Desk(site, over_http=True))
+        self._server = HoldfastServer(ToolSession(site, over_http=True))
         app: ASGIApp = self._handle
         if site.options.asks_for_login:
             guarded = AuthContextMiddleware(RequireAuthMiddleware(app, ["read"]))
@@ -85,7 +85,7 @@ class McpEndpoint:
 async def serve_stdio(site: Site, *, allow_acts: bool) -> None:
     """Serve one client until it closes our standard input."""
     try:
-        await HoldfastServer(Desk(site, allow_acts=allow_acts)).run_stdio_async()
+        await HoldfastServer(ToolSession(site, allow_acts=allow_acts)).run_stdio_async()
     finally:
         await site.close()
 

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from holdfast._engine import schedules
 from holdfast._worker.recurrence import zone_of
-from holdfast.errors import Refused
+from holdfast.errors import RequestRefused
 from holdfast.server.api.schedules import read_schedule
 from holdfast.server.hidden_values import hide_schedule
 from holdfast.server.pages.page import Page, add_page
@@ -37,7 +37,7 @@ async def load_one(request: PageRequest) -> Mapping[str, Any]:
     problem = None
     try:
         zone_of(zone or "UTC")
-    except Refused as error:
+    except RequestRefused as error:
         problem, zone = str(error), ""
     found = await request.site.read(lambda engine: read_schedule(engine, name, namespace, zone))
     if found is None:
