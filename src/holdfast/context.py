@@ -174,7 +174,7 @@ class TaskContext:
         lazy: bool = False,
         adapt: Callable[[Any], Any] | None = None,
     ) -> Any:
-        return self._run_of().step(
+        return self._run_of().steps.step(
             function, args, key=key, retries=retries, retry=retry, timeout=timeout, lazy=lazy, adapt=adapt
         )
 
@@ -189,12 +189,12 @@ class TaskContext:
         on_cancel: OnCancel = "cancel",
     ) -> Any:
         join = plan_map(task, items, key, on_cancel=on_cancel, return_exceptions=return_exceptions)
-        return self._run_of().map(task, join, timeout)
+        return self._run_of().children.map(task, join, timeout)
 
     def _first(
         self, tasks: tuple[NewTask, ...], name: str | None, timeout: Duration | None, on_cancel: OnCancel
     ) -> Any:
-        return self._run_of().first(plan_first(tasks, on_cancel=on_cancel), timeout, name)
+        return self._run_of().children.first(plan_first(tasks, on_cancel=on_cancel), timeout, name)
 
     def _transaction(self) -> Any:
         transaction = self._open_transaction()
@@ -246,11 +246,11 @@ class Context(TaskContext):
 
     def sleep(self, duration: Duration, name: str | None = None) -> Coroutine[Any, Any, None]:
         """Wait for a time, without holding a worker."""
-        return self._run_of().sleep(duration, name)
+        return self._run_of().waits.sleep(duration, name)
 
     def sleep_until(self, moment: datetime, name: str | None = None) -> Coroutine[Any, Any, None]:
         """Wait until a time with a time zone; one that is past is no wait."""
-        return self._run_of().sleep_until(moment, name)
+        return self._run_of().waits.sleep_until(moment, name)
 
     @overload
     def wait(
@@ -265,7 +265,7 @@ class Context(TaskContext):
 
         Raises TimeoutError after the timeout, which is 30 days by default.
         """
-        return self._run_of().wait(name, kind, timeout)
+        return self._run_of().waits.wait(name, kind, timeout)
 
     def start(
         self, task: BoundTask[P, R], *args: P.args, **kwargs: P.kwargs
@@ -274,7 +274,7 @@ class Context(TaskContext):
 
         `task` is a function with `@app.task`, or what its `using` returns.
         """
-        return self._run_of().start(task, args, kwargs)
+        return self._run_of().children.start(task, args, kwargs)
 
     @overload
     def map(
@@ -334,7 +334,7 @@ class Context(TaskContext):
         types, or tasks: none for plain JSON, one for all, or one for each. Empty for a task that comes after
         no other.
         """
-        return self._run_of().after(kinds)
+        return self._run_of().children.after(kinds)
 
     def callback(
         self,
@@ -366,8 +366,8 @@ class Context(TaskContext):
         What is written through the connection and the memory of the step are one commit. A run that resumes
         skips the block from the first use of the connection, so use it in the first line.
         """
-        block: AbstractAsyncContextManager[psycopg.AsyncConnection[Any]] = self._run_of().step_transaction(
-            name
+        block: AbstractAsyncContextManager[psycopg.AsyncConnection[Any]] = (
+            self._run_of().steps.step_transaction(name)
         )
         return block
 
@@ -381,7 +381,7 @@ class Context(TaskContext):
 
         What it writes through the connection and the memory of the step are one commit.
         """
-        called: Coroutine[Any, Any, R] = self._run_of().step_in_transaction(function, args, key)
+        called: Coroutine[Any, Any, R] = self._run_of().steps.step_in_transaction(function, args, key)
         return called
 
 
@@ -411,11 +411,11 @@ class SyncContext(TaskContext):
 
     def sleep(self, duration: Duration, name: str | None = None) -> None:
         """Wait for a time, without holding a worker."""
-        self._run_of().sleep(duration, name)
+        self._run_of().waits.sleep(duration, name)
 
     def sleep_until(self, moment: datetime, name: str | None = None) -> None:
         """Wait until a time with a time zone; one that is past is no wait."""
-        self._run_of().sleep_until(moment, name)
+        self._run_of().waits.sleep_until(moment, name)
 
     @overload
     def wait(self, name: str, kind: type[R], *, timeout: Duration | None = None) -> R: ...
@@ -423,11 +423,11 @@ class SyncContext(TaskContext):
     def wait(self, name: str, kind: Any = Any, *, timeout: Duration | None = None) -> Any: ...
     def wait(self, name: str, kind: Any = Any, *, timeout: Duration | None = None) -> Any:
         """Wait for a signal and return its payload, as `kind`: see `Context.wait`."""
-        return self._run_of().wait(name, kind, timeout)
+        return self._run_of().waits.wait(name, kind, timeout)
 
     def start(self, task: BoundTask[P, R], *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Start a task as a child of this run, once, and return its handle: see `Context.start`."""
-        return self._run_of().start(task, args, kwargs)
+        return self._run_of().children.start(task, args, kwargs)
 
     @overload
     def map(
@@ -472,7 +472,7 @@ class SyncContext(TaskContext):
 
     def after(self, *kinds: Any) -> list[Any]:
         """What the tasks before this one returned: see `Context.after`."""
-        return self._run_of().after(kinds)
+        return self._run_of().children.after(kinds)
 
     def callback(
         self,
@@ -492,14 +492,14 @@ class SyncContext(TaskContext):
 
     def step_transaction(self, name: str) -> AbstractContextManager[psycopg.Connection[Any]]:
         """A block that happens once: see `Context.step_transaction`."""
-        block: AbstractContextManager[psycopg.Connection[Any]] = self._run_of().step_transaction(name)
+        block: AbstractContextManager[psycopg.Connection[Any]] = self._run_of().steps.step_transaction(name)
         return block
 
     def step_in_transaction(
         self, function: Callable[[psycopg.Connection[Any], *Ts], R], *args: *Ts, key: object = None
     ) -> R:
         """A step that is called with a connection: see `Context.step_in_transaction`."""
-        value: R = self._run_of().step_in_transaction(function, args, key)
+        value: R = self._run_of().steps.step_in_transaction(function, args, key)
         return value
 
 
@@ -516,7 +516,7 @@ class OpenBatch(Generic[Handles]):
 
         Tasks are made by `build`. This task does not wait for them. In an async handler, await it.
         """
-        return self._run_of().add_to_batch(tasks, name or "batch.add")
+        return self._run_of().children.add_to_batch(tasks, name or "batch.add")
 
 
 def _number(given: float) -> float | None:

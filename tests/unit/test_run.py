@@ -47,7 +47,7 @@ def result_of(work: Work[Any], value: Any) -> Any:
 
 def test_a_step_is_called_and_its_result_is_kept() -> None:
     run, state = opened()
-    work = run.step(charge, (1,), retries=0, **OPTIONS)
+    work = run.steps.step(charge, (1,), retries=0, **OPTIONS)
     assert next(work) == Call(charge, (1,), is_async=False)
     assert result_of(work, 2) == 2
     assert [(memo.name, memo.result) for memo in state.steps] == [("charge", "2")]
@@ -56,7 +56,7 @@ def test_a_step_is_called_and_its_result_is_kept() -> None:
 def test_a_step_reads_the_memory_first_and_waits_for_the_step_before_it() -> None:
     state = RunState(SimpleNamespace(type="work", calls=None, stop=None))
     run = Run(state, ByHand(state), lambda: None)
-    work = run.step(charge, (1,), retries=0, **OPTIONS)
+    work = run.steps.step(charge, (1,), retries=0, **OPTIONS)
     assert next(work) is Plain.READ
     state.remember([("run", None, None, None, 1.0, None, json.dumps(LIMITS), None)], 100.0)
     state.keep(StepMemo("before", 1, "step", result="1"))
@@ -66,12 +66,12 @@ def test_a_step_reads_the_memory_first_and_waits_for_the_step_before_it() -> Non
 
 def test_a_remembered_step_asks_for_nothing() -> None:
     run, _ = opened(("step", "charge", 1, "step", None, None, "7", None))
-    assert result_of(run.step(charge, (1,), retries=0, **OPTIONS), None) == 7
+    assert result_of(run.steps.step(charge, (1,), retries=0, **OPTIONS), None) == 7
 
 
 def test_a_failed_try_is_kept_before_the_delay_and_the_last_one_is_raised() -> None:
     run, state = opened()
-    work = run.step(charge, (1,), retries=1, **OPTIONS | {"retry": Linear(step=1, jitter=0)})
+    work = run.steps.step(charge, (1,), retries=1, **OPTIONS | {"retry": Linear(step=1, jitter=0)})
     assert isinstance(next(work), Call)
     assert isinstance(work.throw(ValueError("declined")), Delay)
     assert [one.number for one in state.tries] == [1]
@@ -85,16 +85,16 @@ def test_a_failed_try_is_kept_before_the_delay_and_the_last_one_is_raised() -> N
 def test_a_step_is_refused_before_it_runs_if_it_could_not_be_recorded() -> None:
     run, _ = opened()
     for n in range(3):
-        work = run.step(charge, (n,), retries=0, **OPTIONS)
+        work = run.steps.step(charge, (n,), retries=0, **OPTIONS)
         assert isinstance(next(work), Call)
         work.close()
     with pytest.raises(RunTooLong):
-        next(run.step(charge, (4,), retries=0, **OPTIONS))
+        next(run.steps.step(charge, (4,), retries=0, **OPTIONS))
 
 
 def test_a_step_that_is_left_in_its_middle_is_not_inside_any_more() -> None:
     run, _ = opened()
-    work = run.step(charge, (1,), retries=0, **OPTIONS)
+    work = run.steps.step(charge, (1,), retries=0, **OPTIONS)
     next(work)
     work.close()
     check_not_inside("the next one")
@@ -102,7 +102,7 @@ def test_a_step_that_is_left_in_its_middle_is_not_inside_any_more() -> None:
 
 def test_a_sleep_is_kept_once_and_pauses_until_it_is_over() -> None:
     run, state = opened()
-    work = run.sleep(60, None)
+    work = run.waits.sleep(60, None)
     assert next(work) is Plain.ONLY_WAITS
     pause = work.send(None)
     assert isinstance(pause, Pause)
@@ -114,7 +114,7 @@ def test_a_sleep_is_kept_once_and_pauses_until_it_is_over() -> None:
 
 def test_a_wait_looks_again_after_each_pause_and_takes_a_signal_once() -> None:
     run, state = opened()
-    work = run.wait("decision", str, None)
+    work = run.waits.wait("decision", str, None)
     assert next(work) is Plain.ONLY_WAITS
     pause = work.send(None)
     assert isinstance(pause, Pause)
@@ -134,7 +134,7 @@ def test_a_child_is_started_after_what_came_before_is_on_disk() -> None:
         build=lambda n: SimpleNamespace(type="charge", payload=str(n), options={}, idempotency_key=None),
         handle=str,
     )
-    work = run.start(task, (1,), {})
+    work = run.children.start(task, (1,), {})
     assert next(work) is Plain.FLUSH
     started = work.send(None)
     assert isinstance(started, Start)

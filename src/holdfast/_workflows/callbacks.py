@@ -32,18 +32,8 @@ _SIGNATURE = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 class CallbackRun(Protocol):
     @property
     def settings(self) -> Callable[[], Any]: ...
-    def step(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        *,
-        key: object,
-        retries: int,
-        retry: None,
-        timeout: None,
-        lazy: bool,
-        adapt: None,
-    ) -> Any: ...
+    @property
+    def steps(self) -> Any: ...
     def now(self) -> float: ...
 
 
@@ -80,7 +70,7 @@ def open_callback(
         signature = sign(settings.web_secrets[0], task_id, link)
         return f"{settings.web_url}/callbacks/{task_id}/{link}?signature={signature}"
 
-    made = run.step(callback, (), key=name, retries=0, retry=None, timeout=None, lazy=False, adapt=None)
+    made = run.steps.step(callback, (), key=name, retries=0, retry=None, timeout=None, lazy=False, adapt=None)
     return made.then("ctx.callback", name, address) if isinstance(made, AwaitedCall) else address(made)
 
 

@@ -1,16 +1,23 @@
-"""A step: its function with its codec, the name by which a resumed run finds it, and one call of it."""
+"""A call of a run: its function with its codec, its name and number, and what is kept of it."""
 
 import functools
 import inspect
 from collections.abc import Callable, Collection
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
+from datetime import timedelta
 from types import FunctionType
 from typing import Any
 
 from holdfast._serialization.codec import ResultCodec
+from holdfast._serialization.failure import error_of
 from holdfast._serialization.signature import read_result
 from holdfast._serialization.text import require_storable
+from holdfast._workflows.drivers import Driver
+from holdfast._workflows.facts import StepKind
+from holdfast._workflows.failures import timed_out
+from holdfast._workflows.memory import Memory, RunState, StepMemo
+from holdfast._workflows.operations import Plain, Work
 from holdfast.errors import InvalidStep
 from holdfast.retry import RetryPolicy
 
@@ -18,6 +25,8 @@ _inside: ContextVar[str | None] = ContextVar("holdfast_step", default=None)
 """The step whose function is running, also in asyncio tasks and threads that it starts."""
 _known: dict[Any, "StepFunction"] = {}
 MAX_KNOWN = 10_000
+DEFAULT_TIMEOUT = 30 * 86400.0
+LONGEST_WAIT = 90 * 365 * 86400.0
 MAX_NAME_BYTES = 300
 
 
@@ -185,3 +194,64 @@ class StepNames:
 def _is_done(task: Any) -> bool:
     done: Callable[[], bool] | None = getattr(task, "done", None)
     return done is None or done()
+
+
+def seconds_of(what: str, given: object) -> float:
+    """A duration in seconds or as a timedelta."""
+    seconds = given.total_seconds() if isinstance(given, timedelta) else given
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_WAIT:
+        raise InvalidStep(f"{what} takes seconds or a timedelta of at most 90 years, not {given!r}")
+    return float(seconds)
+
+
+def timeout_of(given: float | timedelta | None) -> float:
+    return DEFAULT_TIMEOUT if given is None else seconds_of("timeout", given)
+
+
+class RunLog:
+    """Gives each call its name and number, loads the memory, and keeps the memos."""
+
+    def __init__(self, state: RunState, driver: Driver) -> None:
+        self.state = state
+        self.driver = driver
+        self.names = StepNames()
+        self.numbers = 0
+
+    def begin(self, base: str, key: object = None) -> tuple[str, int]:
+        """Give a call its name and its number."""
+        if self.state.suspended is not None or self.state.is_over:
+            raise self.driver.ends_with
+        self.driver.calls.check()
+        check_not_inside(base)
+        name = self.names.give(base, key, *self.driver.user())
+        self.numbers += 1
+        return name, self.numbers
+
+    def checked(self, function: StepFunction) -> StepFunction:
+        if function.is_async and not self.driver.is_async:
+            raise InvalidStep(
+                f"{function.name} is async, and the handler of {self.state.task.type} is not",
+                hint="Make the handler async, or the function plain.",
+            )
+        return function
+
+    def load(self) -> Work[Memory]:
+        if self.state.memory is None:
+            yield Plain.READ
+        return self.state.loaded
+
+    def check_room(self, memory: Memory, name: str, number: int) -> None:
+        self.state.check()
+        memory.check_room(name, number)
+
+    def keep(self, name: str, number: int, kind: StepKind, result: str | None = None, **more: Any) -> None:
+        self.state.keep(StepMemo(name, number, kind, result=result, **more))
+
+    def timed_out(self, name: str, number: int, kind: StepKind, since: float) -> TimeoutError:
+        what = "no signal came in time" if kind == "signal" else "the tasks did not end in time"
+        self.keep(name, number, kind, error=error_of("timeout", what), took=self.took(since))
+        return timed_out(name, kind)
+
+    def took(self, since: float) -> float:
+        """How long the run waited, in this and in earlier attempts, since a time of the database."""
+        return max(0.0, self.state.now() - since)

@@ -152,7 +152,7 @@ BUGS = [
     ),
     Bug(
         "a signal of another type is another error in the first attempt",
-        "_workflows/run.py",
+        "_workflows/waits.py",
         'return memory.value_of(StepFact(name, "signal", None, taken.payload, None), codec)',
         "return codec.load(taken.payload)",
         "tests/worker/test_step_rules.py",
@@ -231,8 +231,8 @@ BUGS = [
     ),
     Bug(
         "a wait that timed out waits again",
-        "_workflows/run.py",
-        '        self._keep(name, number, kind, error=error_of("timeout", what), took=self._took(since))\n',
+        "_workflows/step.py",
+        '        self.keep(name, number, kind, error=error_of("timeout", what), took=self.took(since))\n',
         "",
         "tests/worker/test_steps.py",
     ),
