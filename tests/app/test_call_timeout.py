@@ -159,7 +159,7 @@ def test_a_shorter_limit_of_the_login_stays(db: Database) -> None:
 
 def test_a_pooler_is_not_given_a_limit_that_it_would_pass_on(db: Database) -> None:
     with db.connect() as pooled, db.connect() as other:
-        pooled.execute(session._first_statement(other, 2))
+        pooled.execute(session._first_statement(other, 2, None))
         assert statement_timeout(pooled) == "0"
 
 

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from holdfast import App
-from holdfast._connections import client, enqueueing
+from holdfast._connections import client, enqueueing, session
 from holdfast._engine import statement
 from holdfast._engine.enqueue import enqueue_many
 from holdfast.errors import TooLarge
@@ -68,7 +68,8 @@ async def test_the_event_loop_does_other_things_while_a_large_batch_is_built(
         return build(tasks)
 
     monkeypatch.setattr(enqueueing, "enqueue_many", build_watched)
-    monkeypatch.setattr(client, "is_front", lambda _: path == "front")
+    facts = session.PLAIN._replace(is_front=path == "front")
+    monkeypatch.setattr(client, "facts_of", lambda _: facts)
     tasks = [charge.build(n) for n in range(4 * enqueueing.MAX_TASKS_AHEAD)]
     other = asyncio.create_task(do_other_things())
     if path == "tx":

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, create_as
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from holdfast import App, Handle, Task
+from holdfast._connections.session import DatabaseAddress, facts_of, open_connection
 from holdfast.errors import InvalidArgument, KeyConflict, NotInstalled
 from support.database import Database
 from support.django_project import django_connection
@@ -313,6 +314,40 @@ def test_an_enqueue_is_one_round_trip(db: Database, charge: Task[..., str], tran
         behind.close()
     assert enqueued(db) == 2
     assert [text for text in wire.texts if b"holdfast_front" in text] == []
+
+
+@pytest.mark.usefixtures("_unencrypted")
+async def test_an_enqueue_is_one_round_trip_for_each_request_that_takes_its_connection_from_a_pool(
+    db: Database, charge: Task[..., str]
+) -> None:
+    """A proxy of asyncpg is another object for each request, so nothing can be remembered about it."""
+    with CountingWire(db).running() as wire:
+        assert isinstance(wire, CountingWire)
+        url = DatabaseBehind(db, wire).dsn
+        async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+            costs = []
+            for n in range(3):
+                async with pool.acquire() as connection, connection.transaction():
+                    first = wire.round_trips
+                    await charge.using(tx=connection).aenqueue(n)
+                    costs.append(wire.round_trips - first)
+    assert costs[1:] == [1, 1]  # the first one prepares the statement
+    assert [text for text in wire.texts if b"holdfast_front" in text] == []
+
+
+@pytest.mark.parametrize("is_front", [False, True])
+@pytest.mark.usefixtures("_unencrypted")
+def test_only_the_first_connection_asks_whether_a_database_is_a_front(db: Database, is_front: bool) -> None:
+    if is_front:
+        with db.connect() as owner:
+            owner.execute("create schema holdfast_front create table shard ()")
+    with CountingWire(db).running() as wire:
+        assert isinstance(wire, CountingWire)
+        address = DatabaseAddress(lambda: DatabaseBehind(db, wire).dsn)
+        for _ in range(3):
+            with open_connection(address, 2.0) as connection:
+                assert facts_of(connection).is_front == is_front
+    assert len([text for text in wire.texts if b"holdfast_front" in text]) == 1
 
 
 @pytest.mark.parametrize("transaction", ASYNC)

@@ -30,7 +30,7 @@ PAGES = [
         pytest.param(DOCS / page, marks=pytest.mark.full)
         for page in (
             "tutorial/first-task.md",
-            "tutorial/fifteen-minutes.md",
+            "tutorial/email-and-process.md",
             "howto/cancel-and-time-out.md",
             "howto/enqueue-tasks.md",
             "howto/keep-the-database-small.md",

@@ -104,7 +104,7 @@ def test_the_first_tutorial_runs_as_printed_from_its_first_line(
 def test_the_second_tutorial_runs_as_printed_from_its_first_line(
     release: Path, machine: dict[str, str], place: Path
 ) -> None:
-    walk_from_the_first_line(DOCS / "tutorial" / "fifteen-minutes.md", release, machine, place)
+    walk_from_the_first_line(DOCS / "tutorial" / "email-and-process.md", release, machine, place)
 
 
 def test_the_readme_runs_as_printed_from_its_first_line(

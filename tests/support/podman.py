@@ -33,7 +33,7 @@ class Podman:
     def build(self, context: Path, file: Path, tag: str, *options: str, base: str | None = None) -> None:
         from_base = ("--build-arg", f"PYTHON={base}") if base else ()
         named = ("--file", str(file), "--tag", tag)
-        self("build", "--network", "host", *named, *from_base, *options, context)
+        self("build", "--network", "host", *named, *from_base, *options, context, seconds=420)
 
     def _run(self, command: list[str], *, check: bool, seconds: float) -> str:
         ran = subprocess.run(
@@ -74,6 +74,11 @@ def podman() -> Iterator[Podman]:
             run("rm", "--all", "--force", "--time", "0", check=False)
             run("volume", "prune", "--force", check=False)
             run("network", "prune", "--force", check=False)
+            run("image", "unmount", "--all", check=False)
+            # Podman mounts this directory on itself and leaves it so, and make clean could not remove it.
+            subprocess.run(
+                ["umount", "--lazy", BUILD / "storage" / "overlay"], capture_output=True, check=False
+            )
 
 
 def _most(limit: int) -> int:

@@ -24,7 +24,7 @@ from holdfast._connections.enqueueing import (
 )
 from holdfast._connections.pool import POOL_SIZE, AsyncPool, Pool
 from holdfast._connections.results import Portal, ResultListeners, in_time, wait_for_end, wait_for_process
-from holdfast._connections.session import DatabaseAddress, is_front
+from holdfast._connections.session import DatabaseAddress, facts_of
 from holdfast._connections.transaction import arun_in, run_in
 from holdfast._engine import AsyncEngine, Engine, Statement
 from holdfast._engine.enqueue import Enqueued, NewTask, enqueue_one
@@ -113,7 +113,7 @@ class Client:
         refuse_in_event_loop("enqueue_many", "aenqueue_many")
 
         def work(engine: Engine) -> list[Enqueued]:
-            if is_front(engine.connection):
+            if facts_of(engine.connection).is_front:
                 return send_checked(tasks, engine.run, count, on_front=True)
             try:
                 with engine.connection.transaction():
@@ -133,7 +133,7 @@ class Client:
             return await asend_checked(tasks, lambda statement: arun_in(tx, statement, "enqueue_many"), count)
 
         async def work(engine: AsyncEngine) -> list[Enqueued]:
-            if is_front(engine.connection):
+            if facts_of(engine.connection).is_front:
                 return await asend_checked(tasks, engine.run, count, on_front=True)
             try:
                 async with engine.connection.transaction():
@@ -161,7 +161,7 @@ class Client:
         def in_transaction(engine: Engine) -> T:
             try:
                 with engine.connection.transaction():
-                    return work(engine.run, is_front(engine.connection))
+                    return work(engine.run, facts_of(engine.connection).is_front)
             except psycopg.Error as error:
                 raise translate(error) from error
 
@@ -181,7 +181,7 @@ class Client:
         async def in_transaction(engine: AsyncEngine) -> T:
             try:
                 async with engine.connection.transaction():
-                    return await work(engine.run, is_front(engine.connection))
+                    return await work(engine.run, facts_of(engine.connection).is_front)
             except psycopg.Error as error:
                 raise translate(error) from error
 

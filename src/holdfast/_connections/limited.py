@@ -25,6 +25,8 @@ class LimitedConnection(psycopg.Connection[Any]):
     """For threads. `reply_seconds` is set once it is open; without it, a call waits for ever."""
 
     reply_seconds: float | None = None
+    facts: Any = None
+    """Of the database, once it is open: see DatabaseFacts."""
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         if self.reply_seconds is None:
@@ -43,6 +45,8 @@ class LimitedAsyncConnection(psycopg.AsyncConnection[Any]):
     """
 
     reply_seconds: float | None = None
+    facts: Any = None
+    """Of the database, once it is open: see DatabaseFacts."""
 
     async def wait(
         self, gen: Generator[Any, Any, T], interval: float = _INTERVAL, *args: Any, **kwargs: Any

@@ -3,10 +3,9 @@
 import asyncio
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -24,10 +23,11 @@ CLIENT_ROLE = "holdfast_client"
 _SINGLE_LOGIN = """coalesce(
   (select pg_get_userbyid(c.relowner) <> 'holdfast_owner' from pg_class c join pg_namespace n
      on n.oid = c.relnamespace where n.nspname = 'queues' and c.relname = 'installation'), false)"""
-BACKEND_PID = f"select pg_backend_pid(), to_regclass('holdfast_front.shard') is not null, {_SINGLE_LOGIN}"
+_FACTS = f"""to_regclass('holdfast_front.shard') is not null, not {_SINGLE_LOGIN},
+  coalesce(to_regclass('holdfast_front.shard'), to_regclass('queues.installation')) is not null"""
 # Not behind a pooler, which would pass the setting on to others, not above a limit that the login has, and
 # not on a front: at a statement timeout, PL/Proxy waits until a shard that hangs has taken a cancel request.
-_LIMIT = """, case when pg_backend_pid() = {pid} and to_regclass('holdfast_front.shard') is null
+_LIMIT = """, case when pg_backend_pid() = {pid} and {may_limit}
   and (current_setting('statement_timeout')::interval = '0'
     or current_setting('statement_timeout')::interval > '{milliseconds} ms')
   then set_config('statement_timeout', '{milliseconds}ms', false) end"""
@@ -50,18 +50,23 @@ _ENVIRONMENT = {"connect_timeout": "PGCONNECT_TIMEOUT", "target_session_attrs": 
 _WORKER_DEFAULTS = {"connect_timeout": "5", "fallback_application_name": "holdfast worker"}
 
 
-_fronts: "weakref.WeakSet[AnyConnection]" = weakref.WeakSet()
-_single_logins: "weakref.WeakSet[AnyConnection]" = weakref.WeakSet()
+class DatabaseFacts(NamedTuple):
+    """What is asked once for each address, with the first statement of its first connection."""
+
+    is_front: bool
+    """A front of several shards: every call commits by itself."""
+    has_roles: bool
+    """False in a database of a single login, which owns the schema."""
+    is_installed: bool
 
 
-def is_front(connection: AnyConnection) -> bool:
-    """Return whether this is a front of several shards, on which every call commits by itself."""
-    return connection in _fronts
+PLAIN = DatabaseFacts(is_front=False, has_roles=True, is_installed=True)
+"""Of a connection that was opened by others."""
 
 
-def has_roles(connection: AnyConnection) -> bool:
-    """Return False in a database of a single login, which owns the schema."""
-    return connection not in _single_logins
+def facts_of(connection: AnyConnection) -> DatabaseFacts:
+    found: DatabaseFacts = getattr(connection, "facts", None) or PLAIN
+    return found
 
 
 class DatabaseAddress:
@@ -71,6 +76,8 @@ class DatabaseAddress:
         self._resolve = resolve
         self._lock = threading.Lock()
         self._resolved = ""
+        self.facts: DatabaseFacts | None = None
+        """None until a connection to an installed database was opened."""
 
     def get(self) -> str:
         with self._lock:
@@ -168,10 +175,10 @@ def open_connection(address: DatabaseAddress, reply_seconds: float | None = None
     try:
         connection = LimitedConnection.connect(url, autocommit=True)
         connection.reply_seconds = reply_seconds
-        row = connection.execute(_first_statement(connection, reply_seconds)).fetchone()
+        row = connection.execute(_first_statement(connection, reply_seconds, address.facts)).fetchone()
     except psycopg.Error as error:
         raise translate(error) from error
-    _adapt(connection, row)
+    _adapt(connection, address, row)
     return connection
 
 
@@ -186,21 +193,32 @@ async def open_async_connection(
         raise translate(error) from error
     connection.reply_seconds = reply_seconds
     try:
-        row = await (await connection.execute(_first_statement(connection, reply_seconds))).fetchone()
+        row = await (
+            await connection.execute(_first_statement(connection, reply_seconds, address.facts))
+        ).fetchone()
     except BaseException as error:  # including the cancellation of the caller
         connection.pgconn.finish()
         if isinstance(error, psycopg.Error):
             raise translate(error) from error
         raise
-    _adapt(connection, row)
+    _adapt(connection, address, row)
     return connection
 
 
-def _first_statement(connection: AnyConnection, reply_seconds: float | None) -> bytes:
-    if reply_seconds is None:
-        return BACKEND_PID.encode()
-    limit = _LIMIT.format(pid=connection.info.backend_pid, milliseconds=round(reply_seconds * 1000))
-    return f"{BACKEND_PID}{limit}".encode()
+def _first_statement(
+    connection: AnyConnection, reply_seconds: float | None, facts: DatabaseFacts | None
+) -> bytes:
+    asked = _FACTS if facts is None else ", ".join(map(str, facts))
+    statement = f"select pg_backend_pid(), {asked}"
+    if reply_seconds is not None:
+        may_limit = (
+            "to_regclass('holdfast_front.shard') is null" if facts is None else str(not facts.is_front)
+        )
+        milliseconds = round(reply_seconds * 1000)
+        statement += _LIMIT.format(
+            pid=connection.info.backend_pid, milliseconds=milliseconds, may_limit=may_limit
+        )
+    return statement.encode()
 
 
 def keeps_session(connection: AnyConnection) -> bool:
@@ -208,11 +226,14 @@ def keeps_session(connection: AnyConnection) -> bool:
     return connection.prepare_threshold is not None
 
 
-def _adapt(connection: AnyConnection, row: tuple[Any, ...] | None) -> None:
+def _adapt(
+    connection: LimitedConnection | LimitedAsyncConnection,
+    address: DatabaseAddress,
+    row: tuple[Any, ...] | None,
+) -> None:
     assert row is not None  # noqa: S101 - a select without a condition has one row
     if is_pooled(connection, row[0]):
         connection.prepare_threshold = None
-    if row[1]:
-        _fronts.add(connection)
-    if row[2]:
-        _single_logins.add(connection)
+    connection.facts = DatabaseFacts(*row[1:4])
+    if connection.facts.is_installed:
+        address.facts = connection.facts

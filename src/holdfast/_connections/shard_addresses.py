@@ -5,7 +5,7 @@ from uuid import UUID
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast._connections.session import DatabaseAddress, is_front
+from holdfast._connections.session import DatabaseAddress, facts_of
 from holdfast._engine import AsyncEngine
 from holdfast._engine.shards import list_shards, shard_of
 
@@ -25,14 +25,14 @@ class ShardAddresses:
 
 async def read_shard_names(engine: AsyncEngine) -> list[str]:
     """The shards of a front, in their order; none if this is not a front."""
-    if not is_front(engine.connection):
+    if not facts_of(engine.connection).is_front:
         return []
     return [shard.shard_name for shard in await engine.run(list_shards())]
 
 
 async def read_shard_addresses(engine: AsyncEngine, front: DatabaseAddress) -> ShardAddresses:
     """Shards have the login of the front, and other hosts."""
-    if not is_front(engine.connection):
+    if not facts_of(engine.connection).is_front:
         return ShardAddresses([front])
     login = conninfo_to_dict(await front.aget())
     for name in _PLACE:

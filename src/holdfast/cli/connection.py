@@ -10,7 +10,7 @@ import psycopg
 import typer
 
 from holdfast._connections.limited import LimitedConnection
-from holdfast._connections.session import DatabaseAddress, is_front, open_connection
+from holdfast._connections.session import DatabaseAddress, facts_of, open_connection
 from holdfast._engine import Engine
 from holdfast._engine.shards import list_shards, name_of_shard
 from holdfast._install.postgres import resolve_database_url
@@ -58,7 +58,7 @@ class _ConnectingEngine(Engine):
 def _open(database_url: str | None, say: Callable[[str], None]) -> LimitedConnection:
     settings = Settings.load(database_url=database_url)
     connection = open_connection(DatabaseAddress(lambda: resolve_database_url(settings, say)))
-    if is_front(connection):
+    if facts_of(connection).is_front:
         # It waits for a shard that hangs for as long as we do.
         connection.reply_seconds = settings.call_timeout.total_seconds()
         # A list shows what the other shards have, and a warning says what is missing.
@@ -69,7 +69,7 @@ def _open(database_url: str | None, say: Callable[[str], None]) -> LimitedConnec
 
 def shard_names(engine: Engine) -> list[str]:
     """The names of the shards by their numbers, or none if this is not a front."""
-    if not is_front(engine.connection):
+    if not facts_of(engine.connection).is_front:
         return []
     return [shard.shard_name for shard in engine.run(list_shards())]
 

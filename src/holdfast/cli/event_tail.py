@@ -13,7 +13,7 @@ from uuid import UUID
 
 import typer
 
-from holdfast._connections.session import is_front
+from holdfast._connections.session import facts_of
 from holdfast._engine import Engine, events
 from holdfast._engine.events import TailedEvent
 from holdfast._serialization.text import visible
@@ -40,7 +40,7 @@ def tail(
     as_json: Json = False,
 ) -> None:
     """Show events of the outbox as they are committed."""
-    if follow and is_front(engine.connection):
+    if follow and facts_of(engine.connection).is_front:
         raise ConfigurationError(
             "events are followed on one shard, and this is a front",
             hint="Give --database-url with the address of a shard (holdfast shards status lists them), "

@@ -3,7 +3,7 @@
 import psycopg
 import typer
 
-from holdfast._connections.session import is_front
+from holdfast._connections.session import facts_of
 from holdfast._engine import Engine
 from holdfast.cli.connection import DatabaseUrl, address_of, connected
 from holdfast.cli.frame import add_commands, group
@@ -66,7 +66,7 @@ def _settings() -> Settings:
 def _require_front(engine: Engine) -> None:
     connection = engine.connection
     assert isinstance(connection, psycopg.Connection)  # noqa: S101 - commands are synchronous
-    if not is_front(connection):
+    if not facts_of(connection).is_front:
         raise ConfigurationError(
             "this database is not a front", hint="Set DATABASE_URL to the address of the front."
         )

@@ -7,7 +7,7 @@ import psycopg
 from psycopg import sql
 
 from holdfast._connections.pool import AsyncPool, AsyncWork
-from holdfast._connections.session import DatabaseAddress, has_roles, is_front
+from holdfast._connections.session import DatabaseAddress, facts_of
 from holdfast._engine import AsyncEngine
 from holdfast.errors import NotAllowed
 
@@ -65,9 +65,9 @@ class RolePool:
 async def _assume(
     connection: psycopg.AsyncConnection[Any], role: Role, actor: str, statement_seconds: int
 ) -> None:
-    front = is_front(connection)
+    front, has_roles, _ = facts_of(connection)
     settings = _TRANSACTION_SETTINGS.format(
-        role="role" if has_roles(connection) and not front else "holdfast.role",
+        role="role" if has_roles and not front else "holdfast.role",
         timeout="0" if front else f"{statement_seconds}s",  # see _LIMIT of _connections/session.py
         may=f"pg_has_role('{role}', 'member')" if front else "true",
     )

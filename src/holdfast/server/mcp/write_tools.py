@@ -13,7 +13,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import AwareDatetime, Field, JsonValue, StringConstraints
 
 from holdfast._connections.pool import AsyncWork
-from holdfast._connections.session import is_front
+from holdfast._connections.session import facts_of
 from holdfast._engine import AsyncEngine, queues, steps, tasks
 from holdfast._engine.access import Scope
 from holdfast.server.access import Caller
@@ -126,7 +126,7 @@ def _tried(work: AsyncWork[T], *, dry_run: bool) -> AsyncWork[T]:
     async def run(engine: AsyncEngine) -> T:
         if not dry_run:
             return await work(engine)
-        if is_front(engine.connection):  # its shards would not roll back
+        if facts_of(engine.connection).is_front:  # its shards would not roll back
             raise ToolError("a dry run is not possible on a front of shards; nothing was changed")
         async with engine.connection.transaction(force_rollback=True):
             return await work(engine)
