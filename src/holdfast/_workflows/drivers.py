@@ -3,11 +3,11 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from holdfast._workflows.calls import AwaitedCall, BegunCalls, CallSite, calls_of
+from holdfast._workflows.calls import AwaitedCall, BegunCalls, Calls, CallSite, calls_of
 from holdfast._workflows.ends import Stopped, Suspended
 from holdfast._workflows.journal import Host, Journal
 from holdfast._workflows.memory import FailedStep, RunState, Wait
@@ -384,7 +384,7 @@ class Awaiting(RecordingDriver):
     def _suspend(self) -> None:
         """Called when nothing was at work for the whole linger: a step that begins ends it."""
         self._linger = None
-        if not self._pauses or self._wakes_to_forgotten():
+        if not self._pauses or _raise_forgotten(self.calls, self._pauses):
             return
         waits = list(self._pauses.values())
         first = min(wait.until for wait in waits)
@@ -401,17 +401,6 @@ class Awaiting(RecordingDriver):
             self._host.cancel()
             for future in list(self._pauses):
                 future.cancel()
-
-    def _wakes_to_forgotten(self) -> bool:
-        """Instead of a suspension: the waits of a run that has dropped a call raise the error about it."""
-        try:
-            self.calls.check()
-        except InvalidStep as error:
-            for future in self._pauses:
-                if not future.done():
-                    future.set_exception(error)
-            return True
-        return False
 
     async def _read(self) -> None:
         """One read serves all who ask meanwhile."""
@@ -467,3 +456,15 @@ class Awaiting(RecordingDriver):
 def _resolve(future: "asyncio.Future[Any]", result: Any = None) -> None:
     if not future.done():
         future.set_result(result)
+
+
+def _raise_forgotten(calls: Calls, pauses: Iterable["asyncio.Future[Any]"]) -> bool:
+    """Instead of a suspension: the waits of a run that has dropped a call raise the error about it."""
+    try:
+        calls.check()
+    except InvalidStep as error:
+        for future in pauses:
+            if not future.done():
+                future.set_exception(error)
+        return True
+    return False

@@ -212,7 +212,8 @@ class ChildProcess(asyncio.Protocol):
         if self._run is not None and not self._run.over.done():
             self._finish(self._run, future.result())
         if not self._ready.done():
-            self._ready.set_exception(self._boot_failure(future.result()))
+            detail = describe_exit(future.result(), self._stdout, self._stderr)
+            self._ready.set_exception(_boot_failure(self._refusal, detail))
         for stream in (self._stdout, self._stderr):
             stream.close()
         if self._transport is not None:
@@ -233,17 +234,7 @@ class ChildProcess(asyncio.Protocol):
         kind, message = judge(exited, run.why, run.bounds)
         if run.problem is not None:
             message = f"the run wrote to descriptor 3, which is for messages to the worker: {run.problem}"
-        run.over.set_result(RunEnd(kind, message, detail=self._describe(exited)))
-
-    def _boot_failure(self, exited: ProcessExit) -> ChildBootFailed:
-        detail = self._describe(exited)
-        if self._refusal is None:
-            return ChildBootFailed("a child process ended before it was ready", detail)
-        message = f"the application cannot be imported: {self._refusal.get('message')}"
-        return ChildBootFailed(message, {**self._refusal, **detail})
-
-    def _describe(self, exited: ProcessExit) -> dict[str, Any]:
-        return describe_exit(exited, self._stdout, self._stderr)
+        run.over.set_result(RunEnd(kind, message, detail=describe_exit(exited, self._stdout, self._stderr)))
 
     def _send(self, message: Mapping[str, Any]) -> int:
         """Returns the length of the message."""
@@ -284,6 +275,13 @@ async def start_child(
             raise ChildBootFailed(f"a child process was not ready within {BOOT_SECONDS:g} s", {}) from error
         raise
     return child
+
+
+def _boot_failure(refusal: Mapping[str, Any] | None, detail: Mapping[str, Any]) -> ChildBootFailed:
+    if refusal is None:
+        return ChildBootFailed("a child process ended before it was ready", detail)
+    message = f"the application cannot be imported: {refusal.get('message')}"
+    return ChildBootFailed(message, {**refusal, **detail})
 
 
 class _Descriptors:

@@ -247,7 +247,7 @@ class Drain:
                 continue
             if len(self._ran) == self._limit:
                 self._others.append(job)
-                raise DrainLimitReached(self._explain())
+                raise DrainLimitReached(_explain(self._ran, self._limit))
             return job
         return None
 
@@ -368,14 +368,14 @@ class Drain:
         except ResultError:
             return task.result
 
-    def _explain(self) -> str:
-        [(busiest, times)] = Counter(ran.type for ran in self._ran).most_common(1)
-        last = next(ran for ran in reversed(self._ran) if ran.type == busiest)
-        return (
-            f"tasks are still due after {self._limit} attempts, "
-            f"{times} of {busiest}, the last one {last.status}. "
-            "Does it snooze or enqueue itself for ever? If not, raise the limit."
-        )
+
+def _explain(ran: Sequence[Ran], limit: int) -> str:
+    [(busiest, times)] = Counter(one.type for one in ran).most_common(1)
+    last = next(one for one in reversed(ran) if one.type == busiest)
+    return (
+        f"tasks are still due after {limit} attempts, {times} of {busiest}, the last one {last.status}. "
+        "Does it snooze or enqueue itself for ever? If not, raise the limit."
+    )
 
 
 def _status_after(job: Job, task: TaskStatus) -> Ending:

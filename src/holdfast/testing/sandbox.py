@@ -93,7 +93,7 @@ class Sandbox:
     def enqueued(self, task: AnyTask | None = None) -> list[TaskStatus]:
         """The tasks that wait, including scheduled and retrying ones, in the order of their enqueueing."""
         wanted = None if task is None else _type_of(task)
-        waiting = [found for status in WAITING for found in self._list(status, wanted)]
+        waiting = [found for status in WAITING for found in list_tasks(self._engine, status, wanted)]
         return sorted(
             (found for found in waiting if wanted in (None, found.type)), key=lambda found: found.task_id
         )
@@ -108,7 +108,7 @@ class Sandbox:
         found = [candidate for candidate in waiting if expected.matches(candidate)]
         if not found if count is None else len(found) != count:
             wanted = "at least one" if count is None else f"exactly {count}"
-            ended = [task for task in self._list(None, expected.type) if task.status in ENDED]
+            ended = [task for task in list_tasks(self._engine, None, expected.type) if task.status in ENDED]
             told = sum(expected.matches(task) for task in ended)
             raise AssertionError(explain_count(expected, len(found), wanted, waiting, told))
         return found
@@ -178,7 +178,7 @@ class Sandbox:
         sleeps and timeouts are over at once.
         """
         _refuse_running_loop("run_task", "arun_task")
-        memory = self._remember(steps, signals)
+        memory = GivenMemory(self.clock.now().timestamp(), steps or {}, signals or {})
         recorder, runner, job = self._alone(task, arguments, memory)
         with closing(runner), asyncio.Runner() as loop:
             runner.run(job, loop)
@@ -194,7 +194,7 @@ class Sandbox:
         **arguments: Any,
     ) -> Any:
         """The same in the running event loop; a plain function runs in a thread."""
-        memory = self._remember(steps, signals)
+        memory = GivenMemory(self.clock.now().timestamp(), steps or {}, signals or {})
         recorder, runner, job = self._alone(task, arguments, memory)
         with closing(runner):
             await runner.arun(job)
@@ -212,21 +212,12 @@ class Sandbox:
             connection.execute("set role holdfast_worker")
         return Engine(connection)
 
-    def _list(self, status: Status | None, type_prefix: str | None) -> list[TaskStatus]:
-        matching, listed = TaskFilter(status=status, type_prefix=type_prefix), list[TaskStatus]()
-        found = self._engine.run(tasks.find_tasks(matching, None, _PAGE))
-        while True:
-            listed += self._engine.run(tasks.tasks_with_ids(found.task_ids))
-            if found.next is None:
-                return listed
-            found = self._engine.run(tasks.find_tasks(matching, found.next, _PAGE))
-
     def _expect(self, task: AnyTask, queue: str | None, arguments: dict[str, Any]) -> Expectation:
-        handler = self._find_handler(task) if isinstance(task, str) else _handler_of(task)
+        named = (
+            (app.handlers.get(task) for app in self._apps) if isinstance(task, str) else [_handler_of(task)]
+        )
+        handler = next((one for one in named if one is not None), None)
         return Expectation(_type_of(task), handler, queue, arguments)
-
-    def _find_handler(self, task_type: str) -> Handler | None:
-        return next((app.handlers[task_type] for app in self._apps if task_type in app.handlers), None)
 
     def _drain(
         self, app: App | None, limit: int, replay: str | None = None, crash_after: str | None = None
@@ -248,11 +239,6 @@ class Sandbox:
                 interruptions=Interruptions(replay=replay is not None, crash_after=crash_after),
             )
         )
-
-    def _remember(
-        self, steps: Mapping[str, Any] | None, signals: Mapping[str, Sequence[Any]] | None
-    ) -> GivenMemory:
-        return GivenMemory(self.clock.now().timestamp(), steps or {}, signals or {})
 
     def _alone(
         self, task: Task[..., Any, Any] | Handler, arguments: dict[str, Any], memory: GivenMemory
@@ -299,3 +285,13 @@ def _refuse_running_loop(called: str, instead: str) -> None:
     except RuntimeError:
         return
     raise RuntimeError(f"{called} was called in a running event loop: await {instead} there")
+
+
+def list_tasks(engine: Engine, status: Status | None, type_prefix: str | None) -> list[TaskStatus]:
+    matching, listed = TaskFilter(status=status, type_prefix=type_prefix), list[TaskStatus]()
+    found = engine.run(tasks.find_tasks(matching, None, _PAGE))
+    while True:
+        listed += engine.run(tasks.tasks_with_ids(found.task_ids))
+        if found.next is None:
+            return listed
+        found = engine.run(tasks.find_tasks(matching, found.next, _PAGE))

@@ -28,6 +28,7 @@ from holdfast.errors import InvalidArgument
 from holdfast.task import Task
 from holdfast.testing.drain import Drain, Ran
 from holdfast.testing.inline_runner import CoroutineRunner
+from holdfast.testing.sandbox import list_tasks
 
 __all__ = ["Ran", "Sandbox"]
 
@@ -144,7 +145,7 @@ class Sandbox(testing.Sandbox):
     def close(self) -> None:
         """Delete the tasks of a test that commits. Those of others are rolled back."""
         if not connections[self._alias].in_atomic_block:
-            for found in self._list(None, None):
+            for found in list_tasks(self._engine, None, None):
                 self._engine.run(tasks.delete_task(found.task_id))
             self.clock.reset()
         super().close()
