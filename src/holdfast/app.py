@@ -11,7 +11,7 @@ from uuid import UUID
 
 from holdfast._connections.client import ARunStatement, Client, Progress, RunStatement
 from holdfast._connections.enqueueing import EnqueueCounter, asend_checked, send_checked
-from holdfast._connections.results import ProcessHandle
+from holdfast._connections.process_handle import ProcessHandle
 from holdfast._connections.session import DatabaseAddress
 from holdfast._engine import Statement
 from holdfast._engine.enqueue import Enqueued, NewTask, When, enqueue_after, keep_together

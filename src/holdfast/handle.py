@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from holdfast._connections.client import Client
-from holdfast._connections.results import task_not_found
 from holdfast._connections.wait_ticket import WAIT_TTL, issue, wait_url
+from holdfast._connections.waiting import not_found
 from holdfast._engine import Statement, steps, tasks
 from holdfast._engine.steps import RecordedStep, Sent, SignalAnswer, sent, steps_of
 from holdfast._engine.tasks import Status, TaskError, TaskSnapshot, TaskStatus
@@ -211,7 +211,7 @@ class Handle(Generic[R_co]):
 
     def _found(self, task: TaskStatus | None) -> TaskStatus:
         if task is None:
-            raise task_not_found(self.task_id)
+            raise not_found(self.task_id)
         return task
 
     def _loaded(self, end: TaskSnapshot) -> Any:

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NoReturn
 from uuid import UUID
 
@@ -119,23 +118,6 @@ def test_verify_passes_what_is_deterministic_and_finds_what_is_not(
 )
 def test_the_first_difference_is_shown(old: object, new: object, difference: str) -> None:
     assert first_difference(old, new) == difference
-
-
-def test_here_runs_the_handler_under_the_debugger(
-    holdfast: Holdfast, db: Database, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (elsewhere / "replayed_shop.py").write_text(APPLICATION)
-    monkeypatch.syspath_prepend(elsewhere)
-    ids = {
-        name: _enqueue(db, f"default.{name}", payload)
-        for name, payload in (("add", '{"a": 1, "b": 2}'), ("divide", '{"a": 1, "b": 0}'))
-    }
-    ran = holdfast("replay", str(ids["add"]), "--here", "replayed_shop:app", stdin="p arguments\nc\n")
-    assert ran.exit_code == 0, ran.output
-    assert "(Pdb) {'a': 1, 'b': 2}" in ran.stdout
-    assert '{"sum":3,"attempt":1}' in ran.stdout
-    with pytest.raises(ZeroDivisionError):
-        holdfast("replay", str(ids["divide"]), "--here", "replayed_shop:app", stdin="c\np b\nq\n")
 
 
 def test_a_dry_run_shows_what_a_function_would_do_and_keeps_nothing(holdfast: Holdfast, db: Database) -> None:

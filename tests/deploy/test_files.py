@@ -221,6 +221,13 @@ def test_units_are_understood_by_systemd_and_leave_few_rights(unit: Path, tmp_pa
     _accepts("systemd-analyze", "security", "--offline=true", "--threshold=35", copy)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("value", ["worker.replica=1", "worker.concurrency=many", "serve.proxies=null"])
+def test_the_chart_refuses_values_that_it_does_not_know_or_cannot_use(value: str) -> None:
+    with pytest.raises(AssertionError, match="values don't meet the specifications of the schema"):
+        _helm("template", "shop", "--set", value)
+
+
 def _helm(command: str, *arguments: str) -> str:
     if not HELM.exists():
         not_tested("there is no Helm; tools/ensure-helm fetches it")

@@ -21,6 +21,7 @@ PAGE = (DOCS / "explanation" / "life-of-a-task.md").read_text()
 SOURCE = Path(holdfast.__file__).parent
 MAX_FILES = 25
 MAX_STEP_FILES = 9
+MAX_WAIT_FILES = 14
 CALLS = """
     select n.nspname || '/' || p.proname, s.calls from pg_stat_xact_user_functions s
     join pg_proc p on p.oid = s.funcid join pg_namespace n on n.oid = p.pronamespace"""
@@ -33,13 +34,23 @@ def _listed(heading: str) -> list[str]:
     return re.findall(r"^\d+\. `([^`]+)`", section, re.MULTILINE)
 
 
-def test_the_page_lists_every_python_file_in_order(db: Database) -> None:
-    program = [sys.executable, "-m", "support.traced_task", db.dsn]
+def _found_by(program: str, db: Database) -> Any:
+    command = [sys.executable, "-m", program, db.dsn]
     found = subprocess.run(
-        program, capture_output=True, text=True, timeout=100, check=False, cwd=ROOT / "tests"
+        command, capture_output=True, text=True, timeout=100, check=False, cwd=ROOT / "tests"
     )
     assert found.returncode == 0, found.stderr
-    traced = json.loads(found.stdout.splitlines()[-1])
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def test_the_page_lists_every_file_of_an_http_wait_in_order(db: Database) -> None:
+    listed = _listed("The files of an HTTP wait")
+    assert _found_by("support.traced_wait", db) == listed
+    assert len(listed) <= MAX_WAIT_FILES
+
+
+def test_the_page_lists_every_python_file_in_order(db: Database) -> None:
+    traced = _found_by("support.traced_task", db)
 
     listed = _listed("The Python files")
     assert traced["all"] == sorted(listed)

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import messages
-from holdfast._connections.results import ProcessHandle
+from holdfast._connections.process_handle import ProcessHandle
 from holdfast._worker.handler_options import handler_options
 from holdfast.messages.send_message import EmailContent, SmsContent
 from holdfast.options import python_options

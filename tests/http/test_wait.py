@@ -16,14 +16,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast import App
+from holdfast._connections import waiting as core
+from holdfast._connections.pool import AsyncWork
 from holdfast._connections.session import DatabaseAddress
 from holdfast._connections.wait_ticket import expiry, issue
+from holdfast._connections.waiting import Waits, Watched
 from holdfast._engine import Engine, enqueue, leases, tasks
 from holdfast._engine.enqueue import NewTask
 from holdfast.errors import ConfigurationError, InvalidArgument
-from holdfast.server import background
+from holdfast.server.problem import report_waits
 from holdfast.server.role_pool import RolePool
-from holdfast.server.waiting import WaitRegistry, WatchedSubject
 from holdfast.settings import Settings
 from support.database import Database, shards_of
 from support.leases import ended, holding
@@ -260,16 +262,16 @@ async def test_a_failed_refresh_is_logged_once_with_the_missing_grant(module_db:
     dsn = dsn_of(module_db, "holdfast_poor_login", "holdfast_client")
     address = DatabaseAddress(lambda: dsn)
     database = RolePool(address)
-    waits = WaitRegistry(address, database, 10)
+    waits = waits_of(address, database)
     with capture_logs() as logs:
-        async with waits.register(uuid4(), ()):
+        async with waits.register(uuid4()):
             for _ in range(3):
-                assert not await waits._refresh(list(waits._watched))
+                assert not await waits._look(list(waits._watched))
             with grants(module_db, "holdfast_poor_login", "holdfast_operator"):
                 for _ in range(3):
-                    assert await waits._refresh(list(waits._watched))
-            assert not await waits._refresh(list(waits._watched))
-        await waits.close()
+                    assert await waits._look(list(waits._watched))
+            assert not await waits._look(list(waits._watched))
+        await waits.aclose()
         database.close()
     failed = [line for line in logs if line["event"] == "wait_refresh_failed"]
     assert len(failed) == 2
@@ -376,6 +378,13 @@ def test_a_lost_listener_loses_no_end(web: Web, engine: Engine, task_id: UUID, q
         assert waiting.result(30).json()["result"] == 3
 
 
+def waits_of(address: DatabaseAddress, database: RolePool) -> Waits[None]:
+    async def run(work: AsyncWork[Any]) -> Any:
+        return await database.run("holdfast_reader", work)
+
+    return Waits(address, run, report=report_waits())
+
+
 class Delayed(RolePool):
     """A database whose first result comes late."""
 
@@ -398,40 +407,40 @@ async def test_a_query_that_was_overtaken_takes_nothing_back(
 ) -> None:
     address = DatabaseAddress(lambda: web_dsn(web.database))
     database = Delayed(address)
-    waits = WaitRegistry(address, database, 10)
-    watched = WatchedSubject(task_id)
-    waits._watched[task_id] = watched
-    early = asyncio.create_task(waits._refresh([task_id]))
+    waits = waits_of(address, database)
+    watched = waits._watched[task_id] = Watched(task_id, task_id)
+    early = asyncio.create_task(waits._look([task_id]))
     await database.asked.wait()
     await asyncio.to_thread(finish, engine, queue)
-    assert await waits._refresh([task_id])
-    assert watched.settled
+    assert await waits._look([task_id])
+    assert watched.state is not None
+    assert watched.state.ended
     database.answer.set()
     assert await early
-    assert watched.settled
+    assert watched.state.ended
     database.close()
 
 
 async def test_a_loop_that_fails_is_logged_and_started_again(
     web: Web, engine: Engine, task_id: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "RESTART_SECONDS", 0.01)
+    monkeypatch.setattr(core, "RESTART_SECONDS", 0.01)
     address = DatabaseAddress(lambda: web_dsn(web.database))
     database = RolePool(address)
-    waits = WaitRegistry(address, database, 10)
-    refresh, failures = waits._refresh, [RuntimeError("a bug"), RuntimeError("another bug")]
+    waits = waits_of(address, database)
+    look, failures = waits._look, [RuntimeError("a bug"), RuntimeError("another bug")]
 
     async def failing(keys: list[UUID]) -> bool:
         if keys and failures:
             raise failures.pop()
-        return await refresh(keys)
+        return await look(keys)
 
-    monkeypatch.setattr(waits, "_refresh", failing)
+    monkeypatch.setattr(waits, "_look", failing)
     with capture_logs() as logs:
-        async with waits.register(task_id, ()) as waiter:
+        async with waits.register(task_id) as waiter:
             await waiter.wait_until_known(30)
-            assert waiter.watched.known
-    await waits.close()
+            assert waiter.known
+    await waits.aclose()
     database.close()
     failed = [line for line in logs if line["event"] == "loop_failed"]
     assert [(line["log_level"], line["loop"]) for line in failed] == [("error", "waits")] * 2

@@ -79,7 +79,8 @@ def test_what_exists_once_is_on_the_first_shard(front: FrontDatabase) -> None:
 def test_a_result_is_waited_for_on_the_shard_without_polling(
     front: FrontDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast._connections.results.POLL_SECONDS", 3600.0)
+    for name in ("FIRST_LOOK_SECONDS", "LOOK_SECONDS"):
+        monkeypatch.setattr(f"holdfast._connections.waiting.{name}", 3600.0)
     statements: list[str] = []
     run = AsyncEngine.run
 

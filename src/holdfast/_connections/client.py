@@ -22,10 +22,11 @@ from holdfast._connections.enqueueing import (
     send_checked,
     statements,
 )
-from holdfast._connections.pool import POOL_SIZE, AsyncPool, Pool
-from holdfast._connections.results import Portal, ResultListeners, in_time, wait_for_end, wait_for_process
+from holdfast._connections.pool import POOL_SIZE, AsyncPool, AsyncWork, Pool
+from holdfast._connections.portal import Portal
 from holdfast._connections.session import DatabaseAddress, facts_of
 from holdfast._connections.transaction import arun_in, run_in
+from holdfast._connections.waiting import Waits
 from holdfast._engine import AsyncEngine, Engine, Statement
 from holdfast._engine.enqueue import Enqueued, NewTask, enqueue_one
 from holdfast._engine.processes import ProcessStatus
@@ -55,16 +56,19 @@ class _LoopConnections:
         )
         self._batcher = EnqueueBatcher(self._send)
         self._keyed_batcher = EnqueueBatcher(self._send_briefly, self._send_alone)
-        self.listeners = ResultListeners(address, self.pool)
+        self.waits: Waits[None] = Waits(address, self._read)
 
     async def enqueue(self, task: NewTask) -> Enqueued:
         batcher = self._keyed_batcher if may_wait(task) else self._batcher
         return await batcher.enqueue(task)
 
     def close(self) -> None:
-        self.listeners.close()
+        self.waits.close()
         self.pool.close()
         self._waiting_pool.close()
+
+    async def _read(self, work: AsyncWork[T]) -> T:
+        return await self.pool.run(work, repeatable=True)
 
     async def _send(self, tasks: list[NewTask]) -> list[Enqueued]:
         return await _sent(self.pool, one_or_many(tasks), tasks)
@@ -207,16 +211,14 @@ class Client:
         return await self.arun(statement, repeatable=repeatable)
 
     async def await_end(self, task_id: UUID, timeout: float | None) -> TaskSnapshot:  # noqa: ASYNC109 - part of the API
-        here = self._here()
-        async with in_time(f"task {task_id}", timeout):
-            return await wait_for_end(here.pool, await here.listeners.of_task(task_id), task_id, timeout)
+        end = await self._here().waits.end_of(task_id, timeout)
+        assert isinstance(end, TaskSnapshot)  # noqa: S101 - it was asked for by its id
+        return end
 
     async def await_process(self, process: str, process_id: int, timeout: float | None) -> ProcessStatus:  # noqa: ASYNC109 - part of the API
-        here = self._here()
-        async with in_time(f"{process} {process_id}", timeout):
-            return await wait_for_process(
-                here.pool, await here.listeners.first(), process, process_id, timeout
-            )
+        end = await self._here().waits.end_of((process, process_id), timeout)
+        assert isinstance(end, ProcessStatus)  # noqa: S101 - it was asked for by its name
+        return end
 
     def run_async(self, work: Coroutine[Any, Any, T], method: str, twin: str) -> T:
         """Run a coroutine for a caller without an event loop."""

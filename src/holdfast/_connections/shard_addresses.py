@@ -6,6 +6,7 @@ from uuid import UUID
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast._connections.session import DatabaseAddress, facts_of
+from holdfast._connections.wait_ticket import Subject
 from holdfast._engine import AsyncEngine
 from holdfast._engine.shards import list_shards, shard_of
 
@@ -18,9 +19,9 @@ class ShardAddresses:
     def __init__(self, addresses: list[DatabaseAddress]) -> None:
         self.addresses = addresses
 
-    def of_task(self, task_id: UUID) -> int:
-        """The place of its shard."""
-        return shard_of(task_id.bytes, len(self.addresses))
+    def of(self, subject: Subject) -> int:
+        """The place of its shard. Processes are on the first."""
+        return shard_of(subject.bytes, len(self.addresses)) if isinstance(subject, UUID) else 0
 
 
 async def read_shard_names(engine: AsyncEngine) -> list[str]:

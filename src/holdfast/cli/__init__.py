@@ -27,7 +27,6 @@ COMMANDS = {
     ),
     "Operate": (
         "health",
-        "top",
         "queues",
         "workers",
         "limits",

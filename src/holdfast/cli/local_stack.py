@@ -74,14 +74,11 @@ class LocalStack:
 
 
 @contextlib.contextmanager
-def local_stack(
-    command: str, settings: Settings, certificate: Path | None = None, key: Path | None = None
-) -> Iterator[LocalStack]:
+def local_stack(command: str, settings: Settings) -> Iterator[LocalStack]:
     """The listening socket and the migrated database."""
-    from holdfast.server.web_server import ListenAddress, bind, check_exposure  # noqa: PLC0415 - an extra
+    from holdfast.server.web_server import ListenAddress, bind  # noqa: PLC0415 - an extra
 
-    listen = ListenAddress("127.0.0.1", settings.web_port, certificate, key)
-    check_exposure(listen, asks_for_login=True, hosts=())
+    listen = ListenAddress("127.0.0.1", settings.web_port)
     # Bind first: a port in use is the most common problem, and nothing has been started yet.
     with bind(listen, settings) as listener, _database(settings) as url:
         single = settings.database_url is not None and settings.single_login

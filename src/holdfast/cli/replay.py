@@ -16,11 +16,11 @@ from holdfast._serialization.text import load_json, visible
 from holdfast.cli.arguments import QueueOption, Reason, SinceOption, TypeOption, duration, resolve_past
 from holdfast.cli.bulk_actions import find_task_ids
 from holdfast.cli.frame import Json, Yes, add_commands, confirm
-from holdfast.cli.output import count_of, pretty, print_fields
+from holdfast.cli.output import count_of, pretty
 from holdfast.cli.report import Fields, Note, Report, table
 from holdfast.cli.task_name import NAMES, resolve_task
 from holdfast.cli.tasks import find_task
-from holdfast.errors import InvalidArgument, InvalidState, did_you_mean
+from holdfast.errors import InvalidArgument, InvalidState
 
 POLL_SECONDS = 0.1
 
@@ -50,12 +50,6 @@ def replay(
     verify: Annotated[
         bool, typer.Option("--verify", help="Wait for the result and compare it byte by byte.")
     ] = False,
-    here: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:APP", help="Run the handler of the task in this terminal, under the debugger."
-        ),
-    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="For a db_function: run it, show what it did, and roll back."),
@@ -74,13 +68,11 @@ def replay(
     reason: Reason = None,
     yes: Yes = False,
     as_json: Json = False,
-) -> Report | None:
+) -> Report:
     """Run a task again as a new task that refers to the original. --verify compares the results."""
     filtered = any(option is not None for option in (status, queue, type_prefix, since))
-    if many == (task is not None) or (filtered and not many) or (many and (here or dry_run)):
-        raise typer.BadParameter(
-            "give the id of a task, or --many and filters; --here and --dry-run need an id"
-        )
+    if many == (task is not None) or (filtered and not many) or (many and dry_run):
+        raise typer.BadParameter("give the id of a task, or --many and filters; --dry-run needs an id")
     if task is None:
         matching = TaskFilter(status, queue, type_prefix, resolve_past(engine, since))
         chosen = list(find_task_ids(engine, matching))
@@ -88,9 +80,6 @@ def replay(
             confirm(f"Replay {count_of(len(chosen), 'task')}?", yes=yes)
     else:
         chosen = [resolve_task(engine, task)]
-        if here is not None:
-            _run_here(here, find_task(engine, chosen[0]))
-            return None
         if dry_run:
             return _dry_run(engine, find_task(engine, chosen[0]))
     replayed = _replay_all(engine, chosen, reason, timeout if verify else None, quiet=as_json or not many)
@@ -210,21 +199,3 @@ def _dry_run(engine: Engine, task: TaskStatus) -> Report:
         table(changed, "table inserted updated deleted", table=lambda one: one.table_name).under("recorded"),
         Note("\nAll changes were rolled back."),
     )
-
-
-def _run_here(application: str, task: TaskStatus) -> None:
-    from holdfast.cli.app_loader import load_app  # noqa: PLC0415 - only this needs an application
-    from holdfast.cli.debugger import run_under_debugger  # noqa: PLC0415 - as above
-
-    handlers = load_app(application).handlers
-    handler = handlers.get(task.type)
-    if handler is None:
-        raise InvalidArgument(
-            f"{application} has no handler for {task.type!r}{did_you_mean(task.type, handlers)}"
-        )
-    written = run_under_debugger(handler, task)
-    print_fields([("result", written), ("original", task.status)])
-    if task.status == "succeeded":
-        result = load_json(written)
-        comparison = "same" if result == task.result else first_difference(task.result, result)
-        typer.echo(f"compared with the original: {visible(comparison)}")

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypedDict, Unpack, cast
 
 from holdfast._connections.client import Client
-from holdfast._connections.results import ProcessHandle
+from holdfast._connections.process_handle import ProcessHandle
 from holdfast._connections.transaction import arun_in, run_in
 from holdfast._connections.wait_ticket import WAIT_TTL
 from holdfast._engine import Statement

@@ -62,6 +62,22 @@ class TroubleLog:
 missing_role = TroubleLog("login_lacks_role")
 
 
+def report_waits() -> Callable[[str, Exception | None], None]:
+    """Logs what `Waits` report."""
+    troubles: dict[str, TroubleLog] = {}
+
+    def report(what: str, error: Exception | None) -> None:
+        trouble = troubles.setdefault(what, TroubleLog(what))
+        if error is None:
+            trouble.is_over()
+        elif isinstance(error, errors.HoldfastError):
+            trouble.found(error)
+        else:
+            log.error(what, loop="waits", exc_info=error)
+
+    return report
+
+
 class Problem(Exception):
     """Raised by a handler to send this error response."""
 

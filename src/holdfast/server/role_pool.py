@@ -1,13 +1,13 @@
 """The server's connections to the database. Each call runs with the rights of a role and names the actor."""
 
 import asyncio
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import psycopg
 from psycopg import sql
 
 from holdfast._connections.pool import AsyncPool, AsyncWork
-from holdfast._connections.session import DatabaseAddress, facts_of
+from holdfast._connections.session import PLAIN, DatabaseAddress, DatabaseFacts
 from holdfast._engine import AsyncEngine
 from holdfast.errors import NotAllowed
 
@@ -33,6 +33,7 @@ class RolePool:
     """The server's connections in one event loop. Each call is a transaction with the rights of a role."""
 
     def __init__(self, address: DatabaseAddress, size: int = POOL_SIZE) -> None:
+        self._address = address
         self._pool = AsyncPool(address, size, slot_seconds=SLOT_SECONDS, reply_seconds=REPLY_SECONDS)
 
     async def run(
@@ -49,7 +50,7 @@ class RolePool:
         async def transaction(engine: AsyncEngine) -> T:
             async with engine.connection.transaction():
                 try:
-                    await _assume(engine.connection, role, actor, statement_seconds)
+                    await _assume(engine, self._address.facts or PLAIN, role, actor, statement_seconds)
                     return await work(engine)
                 except asyncio.CancelledError:
                     # The client has left. The server rolls back when the connection is gone.
@@ -63,31 +64,34 @@ class RolePool:
 
 
 async def _assume(
-    connection: psycopg.AsyncConnection[Any], role: Role, actor: str, statement_seconds: int
+    engine: AsyncEngine, facts: DatabaseFacts, role: Role, actor: str, statement_seconds: int
 ) -> None:
-    front, has_roles, _ = facts_of(connection)
+    front, has_roles, _ = facts
     settings = _TRANSACTION_SETTINGS.format(
         role="role" if has_roles and not front else "holdfast.role",
         timeout="0" if front else f"{statement_seconds}s",  # see _LIMIT of _connections/session.py
         may=f"pg_has_role('{role}', 'member')" if front else "true",
     )
-    login = connection.info.user
-    # The same words for each role: the log reports them once.
-    refusal = NotAllowed(
+    try:
+        # If psycopg prepared it, a rollback would make psycopg deallocate the statements of the engine too.
+        reply = await engine.connection.execute(settings.encode(), (role, actor), prepare=False)
+        row = await reply.fetchone()
+    except psycopg.Error as error:
+        if error.sqlstate != _NOT_ALLOWED:
+            raise
+        raise _refusal(engine.connection.info.user, front) from error
+    if row and not row[-1]:
+        raise _refusal(engine.connection.info.user, front)
+
+
+def _refusal(login: str, front: bool) -> NotAllowed:
+    """The same words for each role: the log reports them once."""
+    return NotAllowed(
         f"the login {login} of this server lacks a role",
         hint=f"Have a DBA run: grant holdfast_operator, holdfast_client to {_quoted(login)};"
         + (f" on the front and on every shard, or: holdfast grant {login} --as web" if front else ""),
         sqlstate=_NOT_ALLOWED,
     )
-    try:
-        # If psycopg prepared it, a rollback would make psycopg deallocate the statements of the engine too.
-        row = await (await connection.execute(settings.encode(), (role, actor), prepare=False)).fetchone()
-    except psycopg.Error as error:
-        if error.sqlstate != _NOT_ALLOWED:
-            raise
-        raise refusal from error
-    if row and not row[-1]:
-        raise refusal
 
 
 def _quoted(name: str) -> str:

@@ -5,6 +5,7 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -12,17 +13,18 @@ from fastapi import Request
 from holdfast._connections.pool import AsyncWork
 from holdfast._connections.session import DatabaseAddress
 from holdfast._connections.shard_addresses import read_shard_names
+from holdfast._connections.waiting import Waits
 from holdfast._engine import AsyncEngine, Statement, activity, health, roles
 from holdfast.errors import HoldfastError, NotAllowed
 from holdfast.messages.delivery_reports import ReportReader
 from holdfast.server.access import Caller, LoginThrottle
 from holdfast.server.background import keep_running
-from holdfast.server.problem import TroubleLog, missing_role
+from holdfast.server.problem import TroubleLog, missing_role, report_waits
 from holdfast.server.role_pool import Role, RolePool
 from holdfast.server.searches import Searches
 from holdfast.server.shared_results import SharedResults
+from holdfast.server.streamed_steps import StreamedSteps, read_steps
 from holdfast.server.turns import Turns, too_many_requests
-from holdfast.server.waiting import WaitRegistry
 from holdfast.task import Task
 
 T = TypeVar("T")
@@ -202,7 +204,12 @@ class LoopResources:
         self._search_pool = RolePool(site.address, SEARCH_POOL_SIZE)
         self.searches = Searches(self._search_pool)
         self._wait_pool = RolePool(site.address, WAIT_POOL_SIZE)
-        self.waits = WaitRegistry(site.address, self._wait_pool, site.options.max_waits)
+        self.waits: Waits[StreamedSteps] = Waits(
+            site.address,
+            partial(self._wait_pool.run, "holdfast_reader"),
+            read_details=read_steps,
+            report=report_waits(),
+        )
         self.shared = SharedResults()
         self._probe_pool = RolePool(site.address, size=1)
         self._probe: asyncio.Task[Any] | None = None
@@ -216,7 +223,7 @@ class LoopResources:
         await asyncio.shield(self._probe)
 
     async def close(self) -> None:
-        await self.waits.close()
+        await self.waits.aclose()
         await self.shared.close()
         if self._probe is not None:
             await asyncio.wait([self._probe])

@@ -5,12 +5,18 @@ changes the digests of those after it. If a history is longer than what is read 
 there, a digest covers its step alone.
 """
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from uuid import UUID
 
+from holdfast._engine import AsyncEngine, tasks
 from holdfast._engine.tasks import TaskEvent, older_than
+
+MAX_HISTORIES = 5  # read at once: of up to MAX_EVENTS events each
 
 NOTHING = "0"
 """The digest of a reader that has received no step."""
@@ -46,6 +52,17 @@ class StreamedSteps:
     def after(self, digest: str) -> tuple[StreamedStep, ...]:
         """Those that the reader has not received: all, if it has received others than these."""
         return self.steps[self._numbers.get(digest, 0) :]
+
+
+async def read_steps(engine: AsyncEngine, task_ids: list[UUID]) -> dict[UUID, StreamedSteps]:
+    """A few at a time: to decode many long histories at once would hold up the requests of others."""
+    found: dict[UUID, StreamedSteps] = {}
+    for first in range(0, len(task_ids), MAX_HISTORIES):
+        events = await engine.run(tasks.events_of(task_ids[first : first + MAX_HISTORIES]))
+        for task_id, own in groupby(events, lambda event: event.task_id):
+            found[task_id] = StreamedSteps.of(list(own))
+            await asyncio.sleep(0)
+    return found
 
 
 def digest_of(text: str) -> str:

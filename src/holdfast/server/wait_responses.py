@@ -8,7 +8,8 @@ not the ones the reader received, because one was recorded late, all steps are s
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from uuid import UUID
@@ -18,12 +19,12 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from holdfast._connections.wait_ticket import Subject
-from holdfast._engine.processes import ProcessStatus, wait_key
+from holdfast._connections.waiting import State, TooManyWaits, Waiter, WaitLimit, Waits, Watched, not_found
+from holdfast._engine.processes import ProcessStatus
 from holdfast._engine.tasks import TaskSnapshot
 from holdfast.server.hidden_values import hide_snapshot
 from holdfast.server.problem import Problem, unavailable
-from holdfast.server.streamed_steps import NOTHING, digest_of
-from holdfast.server.waiting import State, Waiter, WaitQuota, WaitRegistry, WatchedSubject
+from holdfast.server.streamed_steps import NOTHING, StreamedSteps, digest_of
 
 FIRST_READ_SECONDS = 10.0
 KEEP_ALIVE_SECONDS = 15.0
@@ -33,6 +34,12 @@ CHUNK_BYTES = 64 * 1024
 CHUNK_FRAMES = 100
 SEND_SECONDS = 30.0
 
+SERVER = "server"
+"""The group of all that wait on a server."""
+_RETRY_LATER = {"Retry-After": "5"}
+
+TaskWaits = Waits[StreamedSteps]
+
 _POSITION = re.compile(r"(?P<digest>[0-9a-f]{16}|0)-(?P<progress>[0-9a-f]{16}|0)(?P<end>-end)?")
 
 
@@ -41,15 +48,11 @@ class WaitRequest:
     """A wait that was allowed: for what, for how long, and whether values are hidden."""
 
     subject: Subject
-    quotas: tuple[WaitQuota, ...]
+    limits: tuple[WaitLimit, ...]
     hidden: bool
     next: str
     seconds: float
     by_ticket: bool
-
-    @property
-    def key(self) -> UUID:
-        return self.subject if isinstance(self.subject, UUID) else wait_key(*self.subject)
 
     @property
     def live(self) -> bool:
@@ -69,7 +72,7 @@ class WaitRequest:
 class LongPollResponse(Response):
     """200 when the subject has ended, or 202 with the URL to continue at when the time is over."""
 
-    def __init__(self, waits: WaitRegistry, wait: WaitRequest) -> None:
+    def __init__(self, waits: TaskWaits, wait: WaitRequest) -> None:
         self._waits = waits
         self._wait = wait
         self.background = None
@@ -89,15 +92,12 @@ class LongPollResponse(Response):
 
     async def _final_state(self, disconnected: asyncio.Task[None]) -> State:
         wait, loop = self._wait, asyncio.get_running_loop()
-        async with self._waits.register(wait.key, wait.quotas) as waiter:
+        async with _registered(self._waits, wait) as waiter:
             disconnected.add_done_callback(lambda _: waiter.changed.set())
             await waiter.wait_until_known(FIRST_READ_SECONDS)
             deadline = loop.time() + wait.seconds
             while not (
-                waiter.watched.settled
-                or disconnected.done()
-                or self._waits.stopping
-                or loop.time() >= deadline
+                waiter.settled or disconnected.done() or self._waits.stopping or loop.time() >= deadline
             ):
                 await waiter.wait_for_change(deadline - loop.time())
             return known_state(waiter, wait.subject)
@@ -127,7 +127,7 @@ class StreamPosition:
 class EventStreamResponse(Response):
     """Server-sent events until the subject has ended, or the time is over; then the reader reconnects."""
 
-    def __init__(self, waits: WaitRegistry, wait: WaitRequest, position: StreamPosition) -> None:
+    def __init__(self, waits: TaskWaits, wait: WaitRequest, position: StreamPosition) -> None:
         self._waits = waits
         self._wait = wait
         self._position = position
@@ -140,7 +140,7 @@ class EventStreamResponse(Response):
             return
         disconnected = asyncio.create_task(_disconnected(receive))
         try:
-            async with self._waits.register(wait.key, wait.quotas, live=wait.live) as waiter:
+            async with _registered(self._waits, wait, live=wait.live) as waiter:
                 disconnected.add_done_callback(lambda _: waiter.changed.set())
                 await waiter.wait_until_known(FIRST_READ_SECONDS)
                 known_state(waiter, wait.subject)
@@ -151,7 +151,9 @@ class EventStreamResponse(Response):
         finally:
             disconnected.cancel()
 
-    async def _stream(self, waiter: Waiter, disconnected: asyncio.Task[None], send: Send) -> None:
+    async def _stream(
+        self, waiter: Waiter[StreamedSteps], disconnected: asyncio.Task[None], send: Send
+    ) -> None:
         # Closed at the end: a browser would keep the connection open for nothing.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Connection": "close"}
         headers |= self._wait.headers
@@ -172,9 +174,10 @@ class EventStreamResponse(Response):
         if not disconnected.done():
             await _send_chunk(send, b"", more=False)
 
-    def _unsent(self, watched: WatchedSubject) -> Iterator[bytes]:
+    def _unsent(self, watched: Watched[StreamedSteps]) -> Iterator[bytes]:
         """Every step the reader has not received, and the last progress only."""
-        for step in watched.steps.after(self._position.digest):
+        steps = watched.details or StreamedSteps()
+        for step in steps.after(self._position.digest):
             self._position = replace(self._position, digest=step.digest)
             yield self._frame("status", step.json)
         if watched.state is None:
@@ -193,12 +196,23 @@ class EventStreamResponse(Response):
         return f"id: {self._position}\nevent: {event}\ndata: {data}\n\n".encode()
 
 
-def known_state(waiter: Waiter, subject: Subject) -> State:
-    if not waiter.watched.known:
+@asynccontextmanager
+async def _registered(
+    waits: TaskWaits, wait: WaitRequest, *, live: bool = False
+) -> AsyncIterator[Waiter[StreamedSteps]]:
+    try:
+        async with waits.register(wait.subject, wait.limits, live=live) as waiter:
+            yield waiter
+    except TooManyWaits as full:
+        status = 503 if full.limit.group == SERVER else 429
+        raise Problem(status, str(full), code="too_many_waits", headers=_RETRY_LATER) from None
+
+
+def known_state(waiter: Waiter[StreamedSteps], subject: Subject) -> State:
+    if not waiter.known:
         raise unavailable()
     if waiter.watched.state is None:
-        named = f"task {subject}" if isinstance(subject, UUID) else f"{subject[0]} {subject[1]}"
-        raise Problem(404, f"there is no {named}")
+        raise Problem(404, not_found(subject).message)
     return waiter.watched.state
 
 

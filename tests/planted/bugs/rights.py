@@ -274,9 +274,9 @@ BUGS = [
     ),
     Bug(
         "one client takes all the places to wait",
-        "server/waiting.py",
-        "            if self._quotas[quota.name] >= quota.maximum:\n",
-        "            if self._quotas[quota.name] < 0:\n",
+        "_connections/waiting.py",
+        "            if self._groups[limit.group] >= limit.maximum:\n",
+        "            if self._groups[limit.group] < 0:\n",
         "tests/http/test_wait.py",
     ),
     Bug(

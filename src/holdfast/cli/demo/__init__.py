@@ -2,10 +2,16 @@
 
 import asyncio
 
+from pydantic import BaseModel
+
 from holdfast import App, Context, messages
 from holdfast._engine.events import subscribe
 
 EVENTS_FILE = "example.jsonl"
+ORDERS = 10
+PIECES = 30
+FAILING_ORDER = 4
+LARGE_ORDER = 7
 
 tasks = App(name="demo")
 
@@ -39,6 +45,44 @@ async def poison() -> None:
 @tasks.task("demo.pulse")
 async def pulse() -> str:
     return "alive"
+
+
+class Decision(BaseModel):
+    approved: bool
+
+
+async def charge(number: int) -> str:
+    if number == FAILING_ORDER:
+        raise ConnectionError("the bank did not respond")
+    return f"receipt-{number}"
+
+
+async def ask_for_approval(number: int, link: str) -> None:
+    await messages.asend_email(
+        to="you@example.com",
+        subject=f"Approve order {number}",
+        text=f"Order {number} is large. Approve or refuse it:\n{link}",
+        app=tasks,
+    )
+
+
+@tasks.task("demo.pack")
+async def pack(piece: int) -> int:
+    await asyncio.sleep(0.2)
+    return piece
+
+
+@tasks.task("demo.order")
+async def order(ctx: Context, number: int) -> str:
+    """Charges, asks for an approval of the large one, and packs the pieces."""
+    receipt = await ctx.step(charge, number, retries=5)
+    if number == LARGE_ORDER:
+        link = await ctx.callback("approval", question=f"Ship order {number}?")
+        await ctx.step(ask_for_approval, number, link)
+        if not (await ctx.wait("approval", Decision)).approved:
+            return "refused"
+    packed = await ctx.map(pack, range(PIECES))
+    return f"shipped {len(packed)} pieces, {receipt}"
 
 
 def start_examples() -> None:

@@ -73,6 +73,9 @@ async def finish_login(request: Request, login_id: str) -> Response:
 @pages.post("/run/{name}")
 async def run(request: Request, name: str) -> Response:
     await read_form(request)
+    if name == "orders":
+        begun = await demo.order.aenqueue_many([(number,) for number in range(1, demo.ORDERS + 1)])
+        return JSONResponse({"begun": len(begun)})
     if name == "report":
         handle: Handle[Any] = await demo.report.aenqueue(pages=12)
     elif name == "flaky":

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel
 
 from holdfast._connections.wait_ticket import Subject, expiry
+from holdfast._connections.waiting import WaitLimit
 from holdfast.server.api.processes import ProcessId, ProcessName
 from holdfast.server.auth import Credentials, authenticate, require_scope
 from holdfast.server.connection_limit import source_of
@@ -17,12 +18,12 @@ from holdfast.server.schemas import ProcessWait, TaskWait
 from holdfast.server.site import Site, site_of
 from holdfast.server.wait_responses import (
     MAX_STREAM_SECONDS,
+    SERVER,
     EventStreamResponse,
     LongPollResponse,
     StreamPosition,
     WaitRequest,
 )
-from holdfast.server.waiting import WaitQuota
 
 router = APIRouter(tags=["waiting"])
 
@@ -159,9 +160,9 @@ async def _authorize(
         return _by_ticket(request, site, subject, ticket, seconds)
     caller = require_scope(await authenticate(site, credentials), "read")
     maximum = max(1, min(MAX_PER_TOKEN, site.options.max_waits // 2))
-    quota = WaitQuota(f"token {caller.token_id}", maximum, "with this access token")
+    limits = (_of_server(site), WaitLimit(f"token {caller.token_id}", maximum, "with this access token"))
     hidden = not site.options.shows_values
-    return WaitRequest(subject, (quota,), hidden, _path(request), seconds, False)
+    return WaitRequest(subject, limits, hidden, _path(request), seconds, False)
 
 
 def _by_ticket(request: Request, site: Site, subject: Subject, ticket: str, seconds: float) -> WaitRequest:
@@ -175,17 +176,21 @@ def _by_ticket(request: Request, site: Site, subject: Subject, ticket: str, seco
             headers={"WWW-Authenticate": 'Bearer realm="holdfast"', "Access-Control-Allow-Origin": "*"},
         )
     address = source_of(request.client.host if request.client else "")
-    quotas = _ticket_quotas(site.options.max_waits, subject, address)
+    limits = (_of_server(site), *_ticket_limits(site.options.max_waits, subject, address))
     next_url = f"{_path(request)}?ticket={ticket}"
-    return WaitRequest(subject, quotas, False, next_url, min(seconds, expires - now), True)
+    return WaitRequest(subject, limits, False, next_url, min(seconds, expires - now), True)
 
 
-def _ticket_quotas(max_waits: int, subject: Subject, address: str) -> tuple[WaitQuota, ...]:
+def _of_server(site: Site) -> WaitLimit:
+    return WaitLimit(SERVER, site.options.max_waits, "on this server")
+
+
+def _ticket_limits(max_waits: int, subject: Subject, address: str) -> tuple[WaitLimit, ...]:
     """A quarter of all waits for one address; a fifth of all waits is reserved for access tokens."""
     return (
-        WaitQuota(f"ticket {subject}", MAX_PER_TICKET, "for this task or process"),
-        WaitQuota(f"address {address}", max(1, max_waits // 4), "from this address"),
-        WaitQuota("tickets", max_waits - max_waits // 5, "with a ticket"),
+        WaitLimit(f"ticket {subject}", MAX_PER_TICKET, "for this task or process"),
+        WaitLimit(f"address {address}", max(1, max_waits // 4), "from this address"),
+        WaitLimit("tickets", max_waits - max_waits // 5, "with a ticket"),
     )
 
 

@@ -30,6 +30,7 @@ for (const button of document.querySelectorAll("[data-run]")) {
   button.addEventListener("click", async () => {
     const [ok, body] = await post(`/demo/run/${button.dataset.run}`);
     if (!ok) { find("#task-status").textContent = body.detail; return; }
+    if (body.begun) { find("#task-status").textContent = `${body.begun} orders have begun. Watch them in the dashboard.`; return; }
     find("#task-status").textContent = "Waiting …";
     const onProgress = ({ done, total, note }) => {
       bar.hidden = false;
