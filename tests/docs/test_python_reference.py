@@ -1,6 +1,7 @@
 """docs/reference/python.md says what an application can import, pass and call."""
 
 import inspect
+import pkgutil
 import re
 from dataclasses import fields
 from importlib import import_module
@@ -38,6 +39,18 @@ def options(function: Any) -> set[str]:
         for p in inspect.signature(function).parameters.values()
         if p.kind in named and p.name != "self"
     }
+
+
+def test_every_module_without_an_underscore_is_described_or_not_for_import() -> None:
+    """The others begin with an underscore, or are commands and what entry points load."""
+    loaded = {"cli", "isolation", "processes", "shards", "sql"}
+    modules = {module.name for module in pkgutil.iter_modules(holdfast.__path__)} | {"sql"}
+    assert described("Modules") == {name for name in modules if not name.startswith("_")} - loaded
+
+
+def test_the_package_has_few_rooms() -> None:
+    public = described("Modules")
+    assert len({module.name for module in pkgutil.iter_modules(holdfast.__path__)} - public) <= 13
 
 
 def test_every_public_name_is_described() -> None:

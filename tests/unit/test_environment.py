@@ -8,7 +8,7 @@ import pydantic
 import pytest
 import typing_extensions
 
-from holdfast._worker.origin import Origin
+from holdfast._worker.app_import import Origin
 from holdfast._worker.registration import describe_environment
 
 

@@ -17,9 +17,9 @@ from holdfast._connections.worker_connection import WorkerConnection
 from holdfast._engine import Statement, leases, schedules, steps, workers
 from holdfast._engine.roles import advice, missing_grants
 from holdfast._telemetry.logs import Log
+from holdfast._worker.app_import import Origin, find_origin
 from holdfast._worker.handler import Handler
 from holdfast._worker.jobs import Job
-from holdfast._worker.origin import Origin, find_origin
 from holdfast._worker.subscription import WorkerApp
 from holdfast._workflows.memory import DEFAULT_MAX_RESULT_BYTES
 from holdfast.errors import ConfigurationError, HoldfastError, NotAllowed, RequestRefused

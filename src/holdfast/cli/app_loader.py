@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast._worker.origin import DJANGO_SETTINGS, set_up_django
+from holdfast._worker.app_import import DJANGO_SETTINGS, set_up_django
 from holdfast.app import App
 from holdfast.errors import ConfigurationError
 

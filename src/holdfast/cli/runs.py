@@ -18,9 +18,9 @@ from holdfast.cli.app_loader import Application, load_app
 from holdfast.cli.arguments import QueueOption, Reason, TypeOption
 from holdfast.cli.frame import add_commands, group
 from holdfast.cli.report import Lines, Note, Report, Table
+from holdfast.cli.run_check import Finding, Replay, ReplayedTask
 from holdfast.cli.task_name import TaskArgument, resolve_task
 from holdfast.errors import InvalidArgument
-from holdfast.isolation.memory_replay import Finding, Replay, ReplayedTask
 
 BAR_COLUMNS = 32
 MAX_CHARACTERS = 10_000

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._serialization.failure import describe
 from holdfast._telemetry.logs import configure, name_worker
-from holdfast._worker import origin
+from holdfast._worker.app_import import Origin, load
 from holdfast._worker.attempt import AttemptEnd
 from holdfast._workflows.ends import Stopped
 from holdfast._workflows.memory import DEFAULT_MAX_RESULT_BYTES, RunReport
@@ -154,7 +154,7 @@ class ChildProgram:
         sys.path[:] = boot["path"]
         self._writer.limits = MessageLimits(boot["max_result_bytes"])
         try:
-            application: ChildApplication = origin.load(origin.Origin(**boot["origin"]))
+            application: ChildApplication = load(Origin(**boot["origin"]))
             configure(boot["log_format"], boot["log_level"], terminal=boot["terminal"])
             name_worker(boot["worker_id"])
         except BaseException as error:  # noqa: BLE001 - a module may raise anything when it is imported

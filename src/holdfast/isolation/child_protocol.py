@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast._worker.origin import Origin
+from holdfast._worker.app_import import Origin
 from holdfast._workflows.memory import DEFAULT_MAX_RESULT_BYTES
 
 LENGTH = struct.Struct(">I")

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from holdfast._telemetry.logs import configure, name_worker
-from holdfast._worker import origin
+from holdfast._worker.app_import import Origin, load
 from holdfast._workflows.ends import Stopped
 from holdfast._workflows.memory import DEFAULT_MAX_RESULT_BYTES
 from holdfast._workflows.run import Run
@@ -115,7 +115,7 @@ def _application(
 ) -> ChildApplication:
     """Import it as the child process did; directories that the worker searches come last."""
     sys.path += [directory for directory in path if directory not in sys.path]
-    application: ChildApplication = origin.load(origin.Origin(**dict(named)))
+    application: ChildApplication = load(Origin(**dict(named)))
     configure(log_format, "info", terminal=False)
     return application
 
