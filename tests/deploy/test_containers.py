@@ -21,7 +21,7 @@ from support.documents import DOCS, ROOT, code
 from support.podman import BUILD, Podman, base_image, podman
 from support.receiver import Receiver
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]  # they wait for each other
 
 DEPLOY = ROOT / "deploy"
 HERE = Path(__file__).parent
