@@ -24,6 +24,7 @@ from typing import (
 from uuid import UUID
 
 from holdfast._serialization.text import storable
+from holdfast._telemetry.logs import Log
 from holdfast._workflows.calls import CallSite
 from holdfast._workflows.ends import Continued, Stopped
 from holdfast._workflows.joins import plan_first, plan_map
@@ -104,13 +105,9 @@ class TaskContext:
         return {} if self._held.metadata is None else dict(json.loads(self._held.metadata))
 
     @property
-    def log(self) -> Any:
+    def log(self) -> Log:
         """A structured logger. Every line has the id, type and attempt of the task."""
-        import structlog  # noqa: PLC0415 - a client does not load it
-
-        return structlog.get_logger("holdfast.task").bind(
-            task_id=self._held.task_id, type=self._held.type, attempt=self._held.attempt
-        )
+        return Log(task_id=self._held.task_id, type=self._held.type, attempt=self._held.attempt)
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Report progress, for `handle.info()` and `holdfast show`. Cheap: only the latest report is sent."""

@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CORE = {
     *("annotated-doc", "annotated-types", "cronsim", "markdown-it-py", "mdurl", "psycopg", "psycopg-binary"),
     *("pydantic", "pydantic-core", "pygments", "rich", "shellingham"),
-    *("structlog", "typer", "typing-extensions", "typing-inspection", "tzdata"),
+    *("typer", "typing-extensions", "typing-inspection", "tzdata"),
 }
 """All that `pip install holdfast-pg` may bring along on Linux. Longer is a decision."""
 

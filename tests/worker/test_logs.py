@@ -1,7 +1,9 @@
 """Logs: fields for machines, colours for people, and the task on every line about one."""
 
+import contextvars
 import json
 import logging
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
+from holdfast._telemetry import logs
 from holdfast._telemetry.current_job import current_job
 from holdfast._telemetry.logs import configure, is_verbose, worker_log
 from holdfast._worker.jobs import Job
@@ -20,15 +23,25 @@ ABOUT_A_TASK = {"task_started", "task_ended", "attempt_failed", "no_handler_regi
 
 
 @pytest.fixture
-def fresh() -> Iterator[None]:
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a process without configured logs."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
+    monkeypatch.setattr(logs, "_lines", logs._lines)
     structlog.reset_defaults()
     yield
     root.handlers[:] = before
     root.setLevel(level)
     structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+@pytest.fixture(params=["structlog", "no structlog"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
+    """With an application that has loaded structlog, and with one that has not."""
+    del fresh
+    if request.param == "no structlog":
+        monkeypatch.delitem(sys.modules, "structlog")
 
 
 @pytest.fixture
@@ -106,7 +119,7 @@ def test_json_has_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert line["timestamp"].endswith("Z")
 
 
-@pytest.mark.usefixtures("fresh", "job")
+@pytest.mark.usefixtures("either", "job")
 def test_what_is_logged_with_pythons_own_logging_looks_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     logging.getLogger().handlers.clear()  # those of pytest
     configure("json", "info")
@@ -124,7 +137,7 @@ def test_what_is_logged_with_pythons_own_logging_looks_the_same(capsys: pytest.C
     )
 
 
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("either")
 def test_lines_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     configure("json", "warning")
     log = worker_log("w1")
@@ -134,20 +147,20 @@ def test_lines_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) 
     assert not is_verbose(log)
 
 
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("either")
 def test_debug_has_a_line_for_every_task() -> None:
     configure("json", "debug")
     assert is_verbose(worker_log("w1"))
 
 
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("either")
 def test_console_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     configure("console", "info")
     worker_log("w1").info("worker_started", concurrency=10)
     assert "worker_started" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("either")
 def test_without_a_terminal_logs_are_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
     assert not sys.stderr.isatty()
     configure(None, "info")
@@ -172,7 +185,7 @@ def test_a_line_that_cannot_be_written_is_lost_and_nothing_else() -> None:
         write("hello", number=7)
 
 
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("either")
 def test_an_exception_is_one_line_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
     configure("json", "info")
     try:
@@ -184,7 +197,7 @@ def test_an_exception_is_one_line_for_machines(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("form", ["console", "json"])
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("either")
 def test_a_traceback_has_no_values_of_variables(capsys: pytest.CaptureFixture[str], form: Any) -> None:
     def fail(credential: str) -> float:
         return len(credential) / 0
@@ -197,3 +210,26 @@ def test_a_traceback_has_no_values_of_variables(capsys: pytest.CaptureFixture[st
     shown = capsys.readouterr().err
     assert "ZeroDivisionError" in shown
     assert "hushhush" not in shown
+
+
+@pytest.mark.usefixtures("either", "job")
+def test_a_line_of_the_application_names_the_task_and_the_worker(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("json", "info")
+
+    def write() -> None:
+        logs.name_worker("w1")
+        logs.Log(number=7).bind(colour="red").info("hello", thing=object)
+
+    contextvars.copy_context().run(write)
+    line = json.loads(capsys.readouterr().err)
+    expected = {"event": "hello", "number": 7, "colour": "red", "worker_id": "w1", "task_id": "some-id"}
+    assert line.items() >= expected.items()
+    assert line["thing"] == "<class 'object'>"
+
+
+def test_a_worker_loads_neither_structlog_nor_rich() -> None:
+    script = "import sys, holdfast._worker.worker_process; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert {name.partition(".")[0] for name in ran.stdout.split()}.isdisjoint(
+        {"structlog", "rich", "greenlet"}
+    )

@@ -9,9 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import psycopg
-import uvloop
 
 from benchmarks.peers.adapters import common
 from holdfast import App
@@ -100,6 +98,8 @@ async def producer_with(driver: str) -> AsyncIterator[common.AsyncProducer]:
     """On one connection of this driver, which is the caller's: `tx=`."""
     connection: Any
     if driver == "asyncpg":
+        import asyncpg  # noqa: PLC0415 - a worker does not need it
+
         connection = await asyncpg.connect(common.URL)
     else:
         connection = await psycopg.AsyncConnection.connect(common.URL, autocommit=True)
@@ -126,6 +126,8 @@ def worker() -> None:
 if __name__ == "__main__":
     driver = common.ORDER.get("driver")
     if driver is not None:
+        import uvloop
+
         common.main(
             install=install, producer=lambda: producer_with(str(driver)), worker=worker, run=uvloop.run
         )

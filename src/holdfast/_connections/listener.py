@@ -6,17 +6,15 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
 from holdfast._connections.session import keeps_session
 from holdfast._connections.watched_socket import WatchedSocket
 from holdfast._connections.worker_connection import WorkerConnection, deadline
+from holdfast._telemetry.logs import Log
 from holdfast.errors import HoldfastError, translate
-
-if TYPE_CHECKING:  # a client does not load structlog
-    from holdfast._telemetry.logs import Log
 
 TASK_READY = "holdfast"
 TASK_DONE = "holdfast_done"
@@ -155,7 +153,7 @@ class WakeupListener:
     def __init__(
         self,
         connection: WorkerConnection,
-        log: "Log",
+        log: Log,
         *,
         channel: str = TASK_READY,
         queues: frozenset[str] | None = None,

@@ -2,10 +2,9 @@
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # a client does not load structlog
-    from holdfast._telemetry.logs import Log
+from holdfast._telemetry.logs import Log
 
 FORGET_SECONDS = 60.0
 """A connection that has not failed for so long is not needed any more: a wait for an answer is shorter."""
@@ -17,7 +16,7 @@ class Outage:
     Two lines say so; what each connection meets meanwhile is for debugging. Any thread may call it.
     """
 
-    def __init__(self, log: "Log") -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
         self._lock = threading.Lock()
         self._failing: dict[str, float] = {}

@@ -16,6 +16,7 @@ from holdfast._engine.leases import Claimed
 from holdfast._engine.steps import WaitingRun
 from holdfast._engine.tasks import ENDED, TaskStatus
 from holdfast._serialization.text import load_json, report_json, with_zone
+from holdfast._telemetry.logs import SilentLog
 from holdfast._worker.attempt import AttemptEnd
 from holdfast._worker.batches import is_alone
 from holdfast._worker.executor import ExecutorWorker
@@ -37,7 +38,6 @@ from holdfast.testing.inline_runner import (
     InlineRunner,
     Interrupted,
     RecordingReporter,
-    silent_log,
 )
 from holdfast.testing.interruptions import Interruptions
 
@@ -144,7 +144,7 @@ class Drain:
         self._reader = reader
         self._clock = clock
         self._apps = apps
-        self._schedules = FireSchedules(silent_log())
+        self._schedules = FireSchedules(SilentLog())
         self._recorder = RecordingReporter(clock)
         self._ran: list[Ran] = []
         self._others: list[Job] = []

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextvars
-import logging
 import random
 import threading
 import time
@@ -13,10 +12,8 @@ from typing import Any, Protocol, TypeVar
 from unittest import SkipTest
 from uuid import uuid4
 
-import structlog
-
 from holdfast._engine.leases import Claimed
-from holdfast._telemetry.logs import Log
+from holdfast._telemetry.logs import SilentLog
 from holdfast._worker.attempt import (
     DatabaseClock,
     HandlerTimeout,
@@ -109,9 +106,9 @@ class InlineRunner:
             open_run=open_run,
             settled=_ignore,
             send_progress=self._send_progress,
-            log=silent_log(),
+            log=SilentLog(),
         )
-        self._batches = BatchAttempts(self._attempts, recorder, silent_log())
+        self._batches = BatchAttempts(self._attempts, recorder, SilentLog())
 
     def run(self, job: Job, loop: CoroutineRunner) -> str | None:
         """Run it in this thread, a coroutine in the loop. Each handler gets its own context variables."""
@@ -260,11 +257,3 @@ class _TimeLimits:
 
 def _ignore(*given: object) -> None:
     del given
-
-
-def silent_log() -> Log:
-    """Logs nothing: errors are in the result of a drain."""
-    log: Log = structlog.wrap_logger(
-        None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
-    )
-    return log
