@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._worker.attempt import AttemptEnd
+from holdfast._worker.report import AttemptEnd
 from holdfast.isolation.child_pool import ChildPool, ChildPoolSizes
 from holdfast.isolation.child_process import ChildBootFailed, ChildRun, RunCalls
 from holdfast.isolation.run_end import RunBounds, RunEnd

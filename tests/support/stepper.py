@@ -5,8 +5,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast._engine import Engine, leases
-from holdfast._worker.attempt import DatabaseClock, Reporter
 from holdfast._worker.jobs import Job
+from holdfast._worker.report import DatabaseClock, Reporter
 from holdfast.settings import Settings
 from holdfast.testing.drain import in_database
 from support.database import Database

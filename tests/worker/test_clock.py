@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._worker.attempt import DatabaseClock
+from holdfast._worker.report import DatabaseClock
 from support.command import holdfast
 from support.programs import needed
 from support.workshop import Workshop

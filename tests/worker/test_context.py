@@ -103,7 +103,7 @@ async def test_a_handler_in_a_thread_is_ended_at_its_next_checkpoint(shop: Works
         handle = await long.aenqueue()
         await shop.becomes(handle, "running")
         await handle.acancel()
-        await shop.sees(lambda: not worker._parts.jobs.running)
+        await shop.sees(lambda: not worker._parts.jobs.slots.running)
     assert [type(error).__name__ for error in seen] == ["Stopped"]
 
 
@@ -243,7 +243,7 @@ async def test_a_cancelled_thread_behind_middleware_is_waited_for(shop: Workshop
         await shop.becomes(handle, "running")
         await handle.acancel()
         await shop.logged("task_stopped", why="cancelled")
-        assert worker._parts.jobs.running
+        assert worker._parts.jobs.slots.running
         gate.set()
-        await shop.sees(lambda: not worker._parts.jobs.running)
+        await shop.sees(lambda: not worker._parts.jobs.slots.running)
     assert ended == ["handler"]

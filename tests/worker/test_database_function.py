@@ -266,7 +266,7 @@ async def test_a_task_that_was_cancelled_meanwhile_leaves_no_trace(shop: Worksho
         await shop.until("select from pg_locks where locktype = 'advisory' and not granted")
         shop.conn.execute("select queues.cancel(%s)", [task])
         gate.rollback()
-        await shop.sees(lambda: not worker._parts.jobs.running)
+        await shop.sees(lambda: not worker._parts.jobs.slots.running)
 
     assert entries(shop.conn) == []
 

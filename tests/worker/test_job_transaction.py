@@ -292,7 +292,7 @@ async def test_a_cancelled_handler_rolls_back(shop: Workshop) -> None:
         handle = await write.aenqueue()
         await shop.becomes(handle, "running")
         await handle.acancel()
-        await shop.sees(lambda: not worker._parts.jobs.running)
+        await shop.sees(lambda: not worker._parts.jobs.slots.running)
         await shop.until(
             "select where not exists (select from pg_stat_activity where state like 'idle in transaction%%')"
         )

@@ -112,7 +112,7 @@ def test_a_term_is_counted_from_before_it_was_asked_for_and_not_used_to_its_end(
         answered = time.monotonic()
         return True
 
-    candidate.request(slow)
+    candidate.run(slow)
 
     assert leader._acts_until <= answered - 0.2 + TERM.total_seconds() * (1 - MARGIN)
 
@@ -120,13 +120,13 @@ def test_a_term_is_counted_from_before_it_was_asked_for_and_not_used_to_its_end(
 def test_a_leader_asks_for_its_next_term_three_times_before_the_present_one_ends(
     candidate: Candidate,
 ) -> None:
-    candidate.request(answering(True))
+    candidate.run(answering(True))
 
     assert seconds_until(candidate.due) <= TERM.total_seconds() / 3
 
 
 def test_who_does_not_lead_looks_again_right_after_the_present_term(candidate: Candidate) -> None:
-    candidate.request(answering(False, state(timedelta(seconds=1))))
+    candidate.run(answering(False, state(timedelta(seconds=1))))
 
     assert seconds_until(candidate.due) < 1.5
 
@@ -134,60 +134,60 @@ def test_who_does_not_lead_looks_again_right_after_the_present_term(candidate: C
 def test_who_does_not_lead_looks_again_before_a_long_term_ends_because_it_may_be_handed_over(
     candidate: Candidate,
 ) -> None:
-    candidate.request(answering(False, state(timedelta(hours=1))))
+    candidate.run(answering(False, state(timedelta(hours=1))))
 
     assert seconds_until(candidate.due) <= TERM.total_seconds() / 2
 
 
 def test_who_learns_otherwise_that_the_term_goes_on_does_not_look(candidate: Candidate) -> None:
-    candidate.request(answering(False, state(timedelta(seconds=1))))
+    candidate.run(answering(False, state(timedelta(seconds=1))))
 
-    candidate.learn(TERM, time.monotonic())
+    candidate.learn(state(TERM), time.monotonic())
 
     assert seconds_until(candidate.due) > 2
 
 
 def test_who_learns_that_nobody_leads_asks_soon(candidate: Candidate) -> None:
-    candidate.request(answering(False, state(TERM)))
+    candidate.run(answering(False, state(TERM)))
 
-    candidate.learn(None, time.monotonic())
+    candidate.learn(state(None), time.monotonic())
 
     assert seconds_until(candidate.due) < 1
 
 
 def test_a_leader_that_learns_of_its_own_term_renews_it_as_planned(candidate: Candidate) -> None:
-    candidate.request(answering(True))
+    candidate.run(answering(True))
     planned = candidate.due
 
-    candidate.learn(timedelta(hours=1), time.monotonic())
+    candidate.learn(state(timedelta(hours=1)), time.monotonic())
 
     assert candidate.due == planned
 
 
 def test_who_is_told_that_another_leads_acts_no_more(candidate: Candidate, leader: Leader) -> None:
-    candidate.request(answering(True))
+    candidate.run(answering(True))
 
-    candidate.request(answering(False, state(TERM)))
+    candidate.run(answering(False, state(TERM)))
 
     assert leader.seconds_left <= 0
 
 
 def test_who_loses_a_race_looks_again_soon(candidate: Candidate) -> None:
-    candidate.request(answering(TransactionConflict("locked")))
+    candidate.run(answering(TransactionConflict("locked")))
 
     assert seconds_until(candidate.due) < 1
 
 
 def test_a_database_that_is_gone_is_the_matter_of_the_heartbeat(candidate: Candidate) -> None:
     with pytest.raises(DatabaseUnavailable):
-        candidate.request(answering(DatabaseUnavailable("gone")))
+        candidate.run(answering(DatabaseUnavailable("gone")))
 
 
 async def test_a_refusal_is_logged_once_and_costs_no_heartbeat(shop: Workshop, leader: Leader) -> None:
     candidate = Candidate("w1", TERM, leader, worker_log("w1"))
 
     for _ in range(3):
-        candidate.request(answering(InvalidArgument("no")))
+        candidate.run(answering(InvalidArgument("no")))
 
     assert len(shop.lines("lead_refused")) == 1
 
@@ -201,7 +201,7 @@ def test_who_has_withdrawn_resigns_once_and_asks_no_more(candidate: Candidate) -
 
     candidate.withdraw()
     assert seconds_until(candidate.due) <= 0
-    candidate.request(ask)
+    candidate.run(ask)
 
     assert asked == [workers.resign("w1").sql]
     assert candidate.due == float("inf")

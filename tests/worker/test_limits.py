@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import NoRetry
 from holdfast._worker import watchdog
-from holdfast._worker.attempt import HandlerTimeout
+from holdfast._worker.report import HandlerTimeout
 from holdfast._worker.watchdog import WatchedHandler
 from holdfast._workflows.ends import Stopped
 from support.workshop import Workshop
@@ -137,7 +137,7 @@ async def test_a_thread_that_blocks_for_ever_is_left_behind(
         row = await shop.ended(await hang.aenqueue())
         await shop.ended(await other.aenqueue())
         gate.set()
-        assert not worker._parts.jobs.running
+        assert not worker._parts.jobs.slots.running
     assert row["error"]["kind"] == "timeout"
     assert shop.lines("handler_stuck")
 

@@ -41,7 +41,7 @@ async def test_leases_are_kept_and_cancellations_are_heard(shop: Workshop, poole
         handle = await long.aenqueue()
         await shop.until("select from queues.lease where lease_until > claimed_at + interval '3 seconds'")
         await handle.acancel()
-        await shop.sees(lambda: not worker._parts.jobs.running)
+        await shop.sees(lambda: not worker._parts.jobs.slots.running)
     assert (await shop.ended(handle))["attempt"] == 1
 
 

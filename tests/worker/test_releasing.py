@@ -8,10 +8,10 @@ from typing import Any
 import structlog
 
 from holdfast._engine import Statement
-from holdfast._worker.attempt import AttemptEnd
 from holdfast._worker.jobs import Job
 from holdfast._worker.metrics import Metrics
 from holdfast._worker.releasing import Releaser
+from holdfast._worker.report import AttemptEnd
 from holdfast._worker.unhandled import UnhandledTasks
 from support.leases import claimed
 

@@ -458,7 +458,7 @@ async def test_nothing_is_held_when_all_has_ended(shop: Workshop) -> None:
         await shop.ended(*await shop.app.tasks[NOTHING_ELSE].aenqueue_many([{}] * 50))
         await shop.sees(lambda: worker.metrics.finished["succeeded"] == 100)
         jobs = worker._parts.jobs
-        assert (len(jobs.held), len(jobs.waiting), len(jobs.running)) == (0, 0, 0)
+        assert (len(jobs.held), len(jobs.slots.waiting), len(jobs.slots.running)) == (0, 0, 0)
         assert not worker._parts.watchdog._watched
         assert worker._parts.settler.unsettled == 0
 

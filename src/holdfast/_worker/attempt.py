@@ -1,121 +1,171 @@
-"""One attempt of a handler, wherever it runs: its call, how it ended, and the report about it for `finish`.
+"""One attempt: bind the arguments, call the handler within its limit, end its run, and report or commit.
 
-The worker's event loop and threads, child processes and the test plugin all use this.
+The sequence is written once, in `making`. Each `yield` is something that a `Way` does: in an event loop it is
+awaited; in a thread it has been done already. Workers, child processes and the test plugin all use it.
 """
 
+import functools
 import json
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Any, Literal, Protocol
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
-from holdfast._engine.leases import result_json
-from holdfast._serialization.failure import describe, error_of
-from holdfast._serialization.text import RawJson, report_json, storable_json
-from holdfast._telemetry import tracing
+from holdfast._serialization.failure import brief
+from holdfast._telemetry.logs import Log
+from holdfast._worker.executor import CannotStart
 from holdfast._worker.handler import Handler
-from holdfast._workflows.calls import Calls, check_all_awaited
-from holdfast._workflows.ends import Continued
-from holdfast._workflows.memory import RunReport
-from holdfast.context import Context, Held, SyncContext
-from holdfast.errors import InvalidArgument, PayloadError, ResultError, RunTooLong, StepFailed
+from holdfast._worker.report import (
+    AttemptEnd,
+    AttemptTask,
+    CommitUnknown,
+    NotDecoded,
+    Reports,
+    error_in,
+)
+from holdfast._workflows.ends import Continued, Suspended
+from holdfast.context import Context, SyncContext
+from holdfast.errors import PayloadError
 from holdfast.middleware import Call, Middleware
-from holdfast.outcome import OUTCOMES, Cancel, Fail, Retry, Snooze
-from holdfast.retry import DEFAULT_RETRY, MAX_DELAY_SECONDS, next_delay
+from holdfast.outcome import OUTCOMES
 
-CERTAINLY_STORABLE = 500  # characters: too few to be nested too deeply or to be too long
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-Status = Literal["succeeded", "snooze", "cancelled", "failed", "retry", "suspend", "continue"]
+R = TypeVar("R")
+T = TypeVar("T")
+Work = Generator[Any, Any, T]
 
 
-class AttemptTask(Held, Protocol):
-    """The task of an attempt."""
+class Attempt(Generic[R]):
+    """What is called, and what is reported about it."""
 
-    payload: str
-
-
-class ReportedTask(Protocol):
-    """The task that a report is about."""
-
-    type: str
-    task_id: Any
-    token: Any
-    attempt: int
-    status: str
-    started: float | None
-    ends_at: float | None
-    calls: Calls | None
+    def __init__(self, task: Any, handler: Handler, reports: Reports[Any], log: Log) -> None:
+        """Of a batch, the first task stands for all."""
+        self.task = task
+        self.handler = handler
+        self._reports = reports
+        self._log = log
 
     @property
-    def is_past_deadline(self) -> bool: ...
+    def loads_first(self) -> bool:
+        return self.handler.remembers_first
 
     @property
     def run(self) -> Any:
         """The `Run` of a handler with steps, or None."""
+        return self.task.run
+
+    @property
+    def transaction(self) -> Any:
+        return None
+
+    def bind(self) -> Callable[[], Any]:
+        """The handler with its arguments. Raises NotDecoded."""
+        raise NotImplementedError
+
+    def open_run(self) -> Any:
+        raise NotImplementedError
+
+    def limit(self) -> float | None:
+        """The seconds that the handler has from now on."""
+        return None
+
+    def begins(self, watched: Any) -> None:
+        """In a thread, where the `WatchedHandler` can interrupt it."""
+
+    def returned(self, value: Any) -> R:
+        """The report about a value. Raises NotEncoded."""
+        report: R = self._reports.returned(self.task, self.handler, value)
+        return report
+
+    def raised(self, error: BaseException) -> R | None:
+        """The report about an error, or None if the task was taken from this worker."""
+        task = self.task
+        if isinstance(error, CommitUnknown):
+            self._log.warning("commit_unknown", **task.log_fields, error=brief(error))
+            return self._report_of(error)
+        if task.stop is not None:
+            return None
+        if self.run is not None and self.run.suspended is not None:
+            suspended: R = self._reports.write(task, AttemptEnd("suspend"))
+            return suspended
+        error = error_in(task.calls, error)
+        if not isinstance(error, (*OUTCOMES, Continued)):
+            self._log.warning("attempt_failed", **task.log_fields, error=brief(error))
+        return self._report_of(error)
+
+    def _report_of(self, error: BaseException) -> R:
+        report: R = self._reports.raised(self.task, self.handler, error)
+        return report
 
 
-class HandlerTimeout(BaseException):
-    """Raised in a handler that is past its time limit. Not an Exception, so that few handlers catch it."""
+class Way(Protocol):
+    """Where an attempt is made. What the methods return is awaited in an event loop."""
+
+    def load(self, run: Any, /) -> Any: ...
+    def call(self, attempt: Attempt[Any], bound: Callable[[], Any], /) -> Any: ...
+    def end_run(self, run: Any, /) -> Any: ...
+    def commit(self, attempt: Any, report: Any, /) -> Any: ...
+    def roll_back(self, transaction: Any, /) -> Any: ...
 
 
-class DeadlinePassed(HandlerTimeout):
-    """Raised when a task has not ended within its deadline, which counts from its enqueue."""
+def making(attempt: Attempt[R], way: Way) -> Work[R | None]:
+    """Make an attempt, and return its report.
 
-    def __init__(self, ends_at: float | None) -> None:
-        super().__init__(f"the task did not end by {to_timestamp(ends_at or 0.0)}, its deadline")
-
-
-class NotDecoded(Exception):
-    """The payload does not fit the handler. Not a PayloadError, which the handler itself may raise."""
-
-
-class NotEncoded(Exception):
-    """The result cannot be written as JSON. A transaction of the handler is rolled back."""
-
-
-@dataclass(slots=True)
-class AttemptEnd:
-    """How an attempt ended: a result as JSON or an error, and the seconds until the next run.
-
-    A retry without a delay gets that of the database. The report is that of a run in a child process.
+    It returns None if there is nothing to report: the handler's own transaction has recorded the outcome, or
+    the task was taken from this worker. Raises CannotStart.
     """
+    try:
+        bound = attempt.bind()
+        if attempt.loads_first:
+            yield way.load(attempt.open_run())
+        value = yield way.call(attempt, bound)
+        if attempt.run is not None:
+            yield from _ending(attempt.run, way)
+        report = attempt.returned(value)
+        if attempt.transaction is None:
+            return report
+        yield way.commit(attempt, report)
+    except CannotStart:
+        raise
+    except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the task, not the worker
+        if attempt.transaction is not None:
+            yield way.roll_back(attempt.transaction)
+        if attempt.run is not None and attempt.task.stop is None:
+            try:
+                yield from _ending(attempt.run, way)
+            except BaseException as problem:  # noqa: BLE001 - it takes the place of the error
+                if attempt.run.suspended is None:
+                    return attempt.raised(problem)
+        return attempt.raised(error)
+    return None
 
-    status: Status
-    result: str | None = None
-    error: Mapping[str, Any] | None = None
-    delay: float | None = None
-    report: RunReport | None = None
-    payload: str | None = None
 
-    @classmethod
-    def succeeded(cls, result: str) -> "AttemptEnd":
-        """With a result that is JSON already."""
-        return cls("succeeded", result=storable_json(result))
+def _ending(run: Any, way: Way) -> Work[None]:
+    yield way.end_run(run)
+    if run.suspended is not None:
+        raise Suspended  # the handler has caught it
 
-    @classmethod
-    def failed(cls, kind: str, message: str, **detail: Any) -> "AttemptEnd":
-        """Another attempt would not help."""
-        return cls("failed", error={**error_of(kind, message), **detail})
 
-    @classmethod
-    def retry(
-        cls, attempt: int, kind: str, message: str, *, delay: float | None = None, **detail: Any
-    ) -> "AttemptEnd":
-        """Try again after these seconds, or else after the usual delay of this attempt."""
-        seconds = DEFAULT_RETRY.delay(attempt, RuntimeError(message)) if delay is None else delay
-        error = {**error_of(kind, message), **detail}
-        return cls("retry", error=error, delay=min(max(0.0, seconds), MAX_DELAY_SECONDS))
+def blocking(work: Work[T]) -> T:
+    """Perform it in this thread."""
+    result = None
+    try:
+        while True:
+            result = work.send(result)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
 
-    @classmethod
-    def postpone(cls, delay: float, kind: str, message: str) -> "AttemptEnd":
-        """Run it after these seconds, without counting the attempt."""
-        return cls("snooze", error=error_of(kind, message), delay=delay)
 
-    def as_message(self) -> dict[str, Any]:
-        return asdict(self)
+async def awaiting(work: Work[T]) -> T:
+    """Perform it in the event loop."""
+    try:
+        call = next(work)
+        while True:
+            try:
+                result = await call
+            except BaseException as error:  # noqa: BLE001 - the work judges it
+                call = work.throw(error)
+            else:
+                call = work.send(result)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
 
 
 def bind_call(
@@ -132,10 +182,10 @@ def bind_call(
         raise NotDecoded(str(error)) from error
     if handler.wants_context:
         context = Context if handler.is_async else SyncContext
-        return partial(
+        return functools.partial(
             handler.function, context(task, send_progress, open_transaction, open_run), **arguments
         )
-    return partial(handler.function, **arguments)
+    return functools.partial(handler.function, **arguments)
 
 
 def through_middleware(
@@ -144,156 +194,8 @@ def through_middleware(
     """The call inside its middleware; the first middleware is the outermost."""
     call = _describe_call(task)
     for middleware in reversed(middlewares):
-        proceed = partial(middleware, call, proceed)
+        proceed = functools.partial(middleware, call, proceed)
     return proceed
-
-
-def end_of_value(handler: Handler, calls: Calls | None, value: Any) -> AttemptEnd:
-    """How an attempt ended whose handler returned this, and made these calls."""
-    check_all_awaited(calls)
-    if isinstance(value, OUTCOMES):
-        return _end_of_outcome(value)
-    try:
-        return AttemptEnd("succeeded", result=handler.result.encode(value))
-    except ResultError as error:
-        raise NotEncoded(str(error)) from error
-
-
-def check_answer(handler: Handler | None, answer: str) -> None:
-    """Raise NotEncoded if the handler says that what a program answered is of another type."""
-    try:
-        if handler is not None:
-            handler.result.read(answer)
-    except ResultError as error:
-        raise NotEncoded(str(error)) from error
-
-
-def end_of_not_encoded(error: NotEncoded) -> AttemptEnd:
-    return AttemptEnd.failed("result_not_serializable", str(error))
-
-
-def _end_of_outcome(outcome: Snooze | Retry | Cancel | Fail) -> AttemptEnd:
-    match outcome:
-        case Snooze():
-            return AttemptEnd("snooze", delay=min(outcome.seconds, MAX_DELAY_SECONDS))
-        case Retry():
-            error = error_of("retried_by_handler", str(outcome))
-            return AttemptEnd("retry", error=error, delay=min(outcome.after, MAX_DELAY_SECONDS))
-        case Cancel():
-            return AttemptEnd("cancelled", error=error_of("cancelled_by_handler", outcome.reason))
-        case Fail():
-            return AttemptEnd.failed("failed_by_handler", outcome.reason)
-
-
-def error_in(calls: Calls | None, error: BaseException) -> BaseException:
-    """What was raised; or what the handler forgot to await, if it ended the attempt as it wanted to."""
-    if calls is None or not isinstance(error, (*OUTCOMES, Continued)):
-        return error
-    return calls.forgotten() or error
-
-
-def end_of_error(handler: Handler, attempt: int, error: BaseException) -> AttemptEnd:  # noqa: PLR0911 - a table
-    """How an attempt ended in which this was raised."""
-    if isinstance(error, OUTCOMES):
-        return _end_of_outcome(error)
-    if isinstance(error, NotDecoded):
-        return AttemptEnd.failed("invalid_payload", str(error))
-    if isinstance(error, NotEncoded):
-        return end_of_not_encoded(error)
-    if isinstance(error, Continued):
-        return _end_of_continued(handler, error)
-    if isinstance(error, DeadlinePassed):
-        return AttemptEnd.failed("deadline_passed", str(error))
-    if isinstance(error, RunTooLong):
-        return AttemptEnd.failed("run_too_long", str(error))
-    # The policy of the handler knows the exceptions of the application.
-    cause = error.__cause__ if isinstance(error, StepFailed) else None
-    delay = next_delay(handler.retry, attempt, cause or error)
-    described = _describe_error(error)
-    if delay is None:
-        return AttemptEnd("failed", error=described)
-    return AttemptEnd("retry", error=described, delay=delay)
-
-
-def _end_of_continued(handler: Handler, error: Continued) -> AttemptEnd:
-    try:
-        payload = handler.arguments.check((), error.arguments)
-    except (PayloadError, InvalidArgument) as problem:
-        return AttemptEnd.failed("invalid_arguments", f"ctx.continue_as: {problem}")
-    return AttemptEnd("continue", payload=payload)
-
-
-def to_timestamp(seconds: float) -> str:
-    """Format seconds since 1970 for PostgreSQL, exact to the microsecond."""
-    return (_EPOCH + timedelta(microseconds=round(seconds * 1e6))).isoformat()
-
-
-class DatabaseClock:
-    """Estimates the database's time from its last answer. The wall clock of this machine is never stored."""
-
-    def __init__(self) -> None:
-        self._ahead: float | None = None
-        self._last = (0, "")
-
-    def heard(self, clock: float) -> None:
-        """Call right after an answer: the estimate may lag by the way back, and is never ahead."""
-        self._ahead = clock - time.monotonic()
-
-    def at(self, monotonic: float, delay: float = 0.0) -> str | None:
-        """Convert a monotonic time of this process, plus a delay. The text of a millisecond is cached."""
-        if self._ahead is None:
-            return None
-        moment = int((monotonic + self._ahead + delay) * 1000)
-        last = self._last
-        if last[0] != moment:
-            last = self._last = (moment, to_timestamp(moment / 1000))
-        return last[1]
-
-    def now(self, delay: float = 0.0) -> str | None:
-        return self.at(time.monotonic(), delay)
-
-
-class Reporter:
-    """Turns the end of an attempt into a report for `finish`."""
-
-    def __init__(self, clock: DatabaseClock) -> None:
-        self._clock = clock
-
-    def write(self, task: ReportedTask, end: AttemptEnd) -> str:
-        if task.ends_at is not None and _ran_out(end) and task.is_past_deadline:
-            end = AttemptEnd.failed("deadline_passed", str(DeadlinePassed(task.ends_at)))
-        task.status = end.status
-        if end.error is not None and end.status in ("retry", "failed"):
-            tracing.attempt_failed(end.error)
-        report: RunReport | None = end.report if task.run is None else task.run.report(end.status)
-        return result_json(
-            task.task_id,
-            task.token,
-            end.status,
-            result=_storable_result(end.result) if end.status == "succeeded" else None,
-            error=None if end.error is None else json.dumps(end.error),
-            run_at=None if end.delay is None else self._clock.now(end.delay),
-            started_at=None if task.started is None else self._clock.at(task.started),
-            memo=None if report is None else report.as_json(),
-            payload=end.payload,
-            ends_at=None if task.ends_at is None else to_timestamp(task.ends_at),
-        )
-
-    def returned(self, task: ReportedTask, handler: Handler, value: Any) -> str:
-        """The handler returned this. Raises NotEncoded."""
-        return self.write(task, end_of_value(handler, task.calls, value))
-
-    def raised(self, task: ReportedTask, handler: Handler, error: BaseException) -> str:
-        return self.write(task, end_of_error(handler, task.attempt, error))
-
-    def broken(self, task: ReportedTask, error: BaseException) -> str:
-        """The report itself could not be written, for example because a retry policy exits."""
-        described = {"kind": "handler_error", "message": f"{type(error).__name__} at the end"}
-        return self.write(task, AttemptEnd("retry", error=described))
-
-
-def _ran_out(end: AttemptEnd) -> bool:
-    return end.status in ("retry", "failed") and end.error is not None and end.error.get("kind") == "timeout"
 
 
 def _describe_call(task: AttemptTask) -> Call:
@@ -302,15 +204,3 @@ def _describe_call(task: AttemptTask) -> Call:
         return Call(task.type, task.task_id, task.attempt, json.loads(task.payload), metadata)
     except (ValueError, RecursionError) as error:  # JSON that PostgreSQL stores and Python cannot read
         raise NotDecoded(f"the payload of {task.type} cannot be read: {error}") from error
-
-
-def _describe_error(error: BaseException) -> dict[str, Any]:
-    if isinstance(error, HandlerTimeout):
-        return {"kind": "timeout", "message": str(error) or "the time limit of the attempt was passed"}
-    return describe(error)
-
-
-def _storable_result(result: str | None) -> str:
-    if result is None:
-        return "null"
-    return report_json(RawJson(result)) if len(result) > CERTAINLY_STORABLE else result

@@ -1,4 +1,4 @@
-"""Attempts: call the handler in the event loop or in a thread, within its limit, and write the report."""
+"""Attempts of this worker: in its event loop or in its threads, with watched limits."""
 
 import asyncio
 import contextlib
@@ -7,33 +7,26 @@ import functools
 import queue
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar
 
-from holdfast._serialization.failure import brief
 from holdfast._telemetry.current_job import current_job
 from holdfast._telemetry.logs import Log
-from holdfast._worker.attempt import (
-    AttemptEnd,
-    DeadlinePassed,
-    HandlerTimeout,
-    Reporter,
-    bind_call,
-    error_in,
-    through_middleware,
-)
+from holdfast._worker.attempt import Attempt, awaiting, bind_call, blocking, making, through_middleware
 from holdfast._worker.executor import CannotStart
 from holdfast._worker.handler import Handler
 from holdfast._worker.jobs import Job
-from holdfast._worker.transactions import CommitUnknown, JobTransaction, end_of_unknown_commit
+from holdfast._worker.recording import LoopJournal, StepRecorder, ThreadJournal
+from holdfast._worker.report import DeadlinePassed, HandlerTimeout, Reporter
+from holdfast._worker.transactions import JobTransaction, RecordedTransaction
 from holdfast._worker.watchdog import InterruptibleAwaitable, WatchedHandler
-from holdfast._workflows.ends import Continued, Suspended
+from holdfast._workflows.drivers import Awaiting, Blocking, Driver
+from holdfast._workflows.journal import Host
+from holdfast._workflows.memory import RunState
 from holdfast._workflows.run import Run
 from holdfast.middleware import Middleware
-from holdfast.outcome import OUTCOMES
 
-if TYPE_CHECKING:
-    from holdfast._worker.batches import RunningBatch
+R = TypeVar("R")
 
 
 class WatchHandlers(Protocol):
@@ -89,11 +82,7 @@ class ThreadPool:
 
 
 class Attempts:
-    """Makes attempts. Each returns its report for `finish`.
-
-    It returns None if there is nothing to report: the handler's own transaction has recorded the outcome, or
-    the task was taken from this worker.
-    """
+    """Makes attempts in this worker."""
 
     def __init__(
         self,
@@ -108,20 +97,31 @@ class Attempts:
         send_progress: Callable[[Job], None],
         log: Log,
     ) -> None:
-        self._worker_id = worker_id
-        self._middlewares = tuple(middlewares)
-        self._reporter = reporter
-        self._threads = ThreadPool()
+        self.worker_id = worker_id
+        self.middlewares = tuple(middlewares)
+        self.reporter = reporter
+        self.log = log
+        self.open_transaction = open_transaction
+        self.open_run = open_run
+        self.settled = settled
+        self.send_progress = send_progress
         self._watch = watch
-        self._open_transaction = open_transaction
-        self._open_run = open_run
-        self._settled = settled
-        self._send_progress = send_progress
-        self._log = log
+        self._threads = ThreadPool()
+        self._in_loop, self._here = _InLoop(self), _Here(self)
 
     def needs_loop(self, handler: Handler) -> bool:
         """Whether to `run` it in an event loop, or to `run_here` in a thread."""
-        return handler.is_async or bool(self._middlewares)
+        return handler.is_async or bool(self.middlewares)
+
+    def run(self, attempt: Attempt[R]) -> Coroutine[Any, Any, R | None]:
+        """In the event loop. Raises CannotStart if a plain function behind middleware gets no thread."""
+        work = making(attempt, self._in_loop)
+        return awaiting(work)
+
+    def run_here(self, attempt: Attempt[R]) -> R | None:
+        """Of a plain function, in this thread."""
+        work = making(attempt, self._here)
+        return blocking(work)
 
     def submit(self, call: Callable[[], None]) -> None:
         """Call it in a thread. It must not raise. Raises CannotStart."""
@@ -133,116 +133,8 @@ class Attempts:
     def close(self) -> None:
         self._threads.close()
 
-    async def run(self, job: Job, handler: Handler) -> str | None:
-        """Raises CannotStart if no thread is free for a plain function behind middleware."""
-        current_job.set(job)
-        try:
-            bound = self._bound(job, handler)
-            limit = job.limit(handler.timeout)
-            if handler.remembers_first:
-                await self._open_run(job, self, is_async=handler.is_async).aload()
-            if limit is None and not self._middlewares:  # most tasks: without another coroutine for each
-                value = await bound()
-            else:
-                value = await self._call(job, handler, bound, limit)
-            if job.run is not None:
-                await self._end_run(job.run)
-            report = self._reporter.returned(job, handler, value)
-            if job.transaction is not None:
-                job.phase = "ending"
-                self._settled(job, await job.transaction.acommit(self._worker_id, report))
-                return None
-        except CannotStart:
-            raise
-        except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the task, not the worker
-            if job.transaction is not None:
-                await job.transaction.arollback()
-            return await self._run_went_wrong(job, handler, error)
-        return report
-
-    def run_here(self, job: Job, handler: Handler) -> str | None:
-        current_job.set(job)
-        try:
-            value = self._watched(job, handler, self._prepared(job, handler))
-            if job.run is not None:
-                job.run.ended()
-                if job.run.suspended is not None:
-                    raise Suspended  # noqa: TRY301 - the handler has caught it
-            report = self._reporter.returned(job, handler, value)
-            if job.transaction is not None:
-                job.phase = "ending"
-                self._settled(job, job.transaction.commit(self._worker_id, report))
-                return None
-        except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the task, not the worker
-            if job.transaction is not None:
-                job.transaction.rollback()
-            if job.run is not None:
-                error = _end_blocking(job.run, error)
-            return self._went_wrong(job, handler, error)
-        return report
-
-    async def call_batch(
-        self, batch: "RunningBatch", call: Callable[[], Any], *, is_async: bool, limit: float | None
-    ) -> Any:
-        """Call a handler for several tasks. The middleware runs once and is told about the first of them."""
-        first = batch.jobs[0]
-
-        async def in_thread() -> Any:
-            return await self._handler_in_thread(functools.partial(self.call_batch_here, batch, call, limit))
-
-        proceed = call if is_async else in_thread
-        if self._middlewares:
-            proceed = through_middleware(self._middlewares, first, proceed)
-        if limit is None or not is_async:
-            return await proceed()
-        return await self._within(first, limit, proceed())
-
-    def call_batch_here(self, batch: "RunningBatch", call: Callable[[], Any], limit: float | None) -> Any:
-        watched = self._watch.watch(batch.jobs[0], limit)
-        batch.interrupt = watched.interrupt
-        try:
-            return watched.run(call)
-        finally:
-            self._watch.forget(watched)
-
-    async def _call(self, job: Job, handler: Handler, bound: Callable[[], Any], limit: float | None) -> Any:
-        call = self._through_middleware(job, handler, bound) if self._middlewares else bound()
-        if limit is None or not handler.is_async:  # a thread is watched by `_watched`
-            return await call
-        return await self._within(job, limit, call)
-
-    def _bound(self, job: Job, handler: Handler) -> Callable[[], Any]:
-        if job.is_past_deadline:
-            raise DeadlinePassed(job.ends_at)
-        if not handler.wants_context:
-            return bind_call(job, handler, _not_given, _not_given, _not_given)
-        send_progress = functools.partial(self._send_progress, job)
-        open_run = functools.partial(self._open_run, job, self, is_async=handler.is_async)
-        return bind_call(
-            job, handler, send_progress, functools.partial(self._open_transaction, job), open_run
-        )
-
-    def _prepared(self, job: Job, handler: Handler) -> Callable[[], Any]:
-        bound = self._bound(job, handler)
-        if handler.remembers_first:
-            self._open_run(job, self, is_async=False).load()
-        return bound
-
-    async def _end_run(self, run: Run) -> None:
-        await run.aended()
-        if run.suspended is not None:
-            raise Suspended  # the handler has caught it
-
-    async def _run_went_wrong(self, job: Job, handler: Handler, error: BaseException) -> str | None:
-        if job.run is not None and job.stop is None:
-            try:
-                await self._end_run(job.run)
-            except BaseException as problem:  # noqa: BLE001 - it takes the place of the error
-                error = problem if job.run.suspended is None or job.stop is not None else error
-        return self._went_wrong(job, handler, error)
-
     def in_thread(self, call: Callable[[], Any]) -> Awaitable[Any]:
-        return self._in_thread(call)
+        return _in_thread(call, self._threads.submit)
 
     def limited(self, job: Job, seconds: float, call: Callable[[], Any]) -> Any:
         """Call it in this thread, and raise TimeoutError in it when the time is over."""
@@ -256,47 +148,16 @@ class Attempts:
         finally:
             self._watch.forget(watched)
 
-    async def _through_middleware(self, job: Job, handler: Handler, bound: Callable[[], Any]) -> Any:
-        async def in_thread() -> Any:
-            return await self._handler_in_thread(functools.partial(self._watched, job, handler, bound))
-
-        return await through_middleware(self._middlewares, job, bound if handler.is_async else in_thread)()
-
-    async def _handler_in_thread(self, call: Callable[[], Any]) -> Any:
-        return await self._begun_in_thread(call, self.submit)
-
-    async def _in_thread(self, call: Callable[[], Any]) -> Any:
-        return await self._begun_in_thread(call, self._threads.submit)
-
-    async def _begun_in_thread(
-        self, call: Callable[[], Any], submit: Callable[[Callable[[], None]], None]
-    ) -> Any:
-        """With the context of the caller, so that the handler sees the span of a middleware."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        context = contextvars.copy_context()
-
-        def run() -> None:
-            value, error = None, None
-            try:
-                value = context.run(call)
-            except BaseException as caught:  # noqa: BLE001 - handed to the coroutine that waits
-                error = caught
-            with contextlib.suppress(RuntimeError):  # the loop was closed: the worker has ended
-                loop.call_soon_threadsafe(_resolve, future, value, error)
-            del error  # it holds this frame, which would hold it
-
-        submit(run)
-        return await future
-
-    def _watched(self, job: Job, handler: Handler, call: Callable[[], Any]) -> Any:
-        watched = job.running = self._watch.watch(job, job.limit(handler.timeout))
+    def watched(self, attempt: Attempt[Any], call: Callable[[], Any]) -> Any:
+        """Call it in this thread, within the limit of the attempt."""
+        watched = self._watch.watch(attempt.task, attempt.limit())
+        attempt.begins(watched)
         try:
             return watched.run(call)
         finally:
             self._watch.forget(watched)
 
-    async def _within(self, job: Job, limit: float, call: Awaitable[Any]) -> Any:
+    async def within(self, job: Job, limit: float, call: Awaitable[Any]) -> Any:
         """Raise HandlerTimeout when the limit is passed; a TimeoutError of the handler itself stays one."""
         watched = self._watch.watch(job, limit, in_loop=True)
         scope = asyncio.timeout(limit)
@@ -310,26 +171,193 @@ class Attempts:
         finally:
             self._watch.forget(watched)
 
-    def _went_wrong(self, job: Job, handler: Handler, error: BaseException) -> str | None:
-        if isinstance(error, CommitUnknown):
-            self._log.warning("commit_unknown", **job.log_fields, error=brief(error))
-            return self._reporter.write(job, end_of_unknown_commit(job.attempt))
-        if job.stop is not None:  # the task was taken from this worker: there is nothing to report
-            return None
-        if job.run is not None and job.run.suspended is not None:
-            return self._reporter.write(job, AttemptEnd("suspend"))
-        error = error_in(job.calls, error)
-        if not isinstance(error, (*OUTCOMES, Continued)):
-            self._log.warning("attempt_failed", **job.log_fields, error=brief(error))
-        return self._reporter.raised(job, handler, error)
+
+class RunOpener:
+    """Begins the run of a job at the first step of its handler."""
+
+    def __init__(
+        self,
+        url: str,
+        worker_id: str,
+        recorder: StepRecorder,
+        loop: asyncio.AbstractEventLoop,
+        settings: Callable[[], Any],
+    ) -> None:
+        self._settings = settings
+        self._url = url
+        self._worker_id = worker_id
+        self._recorder = recorder
+        self._loop = loop
+
+    def __call__(self, job: Job, attempts: "Attempts", *, is_async: bool) -> Run:
+        if job.run is not None:
+            return job.run
+        transaction = functools.partial(RecordedTransaction, self._url, self._worker_id, job)
+        host = JobHost(job, attempts, transaction)
+        state = RunState(job)
+        if is_async:
+            driver: Driver = Awaiting(state, LoopJournal(job, self._recorder, self._loop), host)
+        else:
+            driver = Blocking(state, ThreadJournal(job, self._recorder, self._loop), host)
+        job.run = Run(state, driver, self._settings)
+        return job.run
 
 
-def _end_blocking(run: Run, error: BaseException) -> BaseException:
+class JobHost(Host):
+    """What runs the handler of a job."""
+
+    def __init__(
+        self,
+        job: Job,
+        attempts: "Attempts",
+        open_transaction: Callable[[], RecordedTransaction],
+    ) -> None:
+        self._job = job
+        self._attempts = attempts
+        self._open_transaction = open_transaction
+        self._task = _current_task()
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def in_thread(self, call: Callable[[], Any]) -> Awaitable[Any]:
+        return self._attempts.in_thread(call)
+
+    def limited(self, seconds: float, call: Callable[[], Any]) -> Any:
+        return self._attempts.limited(self._job, seconds, call)
+
+    def open_transaction(self) -> RecordedTransaction:
+        return self._open_transaction()
+
+
+def _current_task() -> "asyncio.Task[Any] | None":
     try:
+        return asyncio.current_task()
+    except RuntimeError:  # a thread
+        return None
+
+
+class JobAttempt(Attempt[str]):
+    """One attempt of one task of this worker."""
+
+    def __init__(self, job: Job, handler: Handler, attempts: Attempts) -> None:
+        super().__init__(job, handler, attempts.reporter, attempts.log)
+        self._attempts = attempts
+
+    @property
+    def transaction(self) -> JobTransaction | None:
+        job: Job = self.task
+        return job.transaction
+
+    def bind(self) -> Callable[[], Any]:
+        job, handler, attempts = self.task, self.handler, self._attempts
+        current_job.set(job)
+        if job.is_past_deadline:
+            raise DeadlinePassed(job.ends_at)
+        if not handler.wants_context:
+            return bind_call(job, handler, _not_given, _not_given, _not_given)
+        send_progress = functools.partial(attempts.send_progress, job)
+        open_transaction = functools.partial(attempts.open_transaction, job)
+        return bind_call(job, handler, send_progress, open_transaction, self.open_run)
+
+    def open_run(self) -> Run:
+        return self._attempts.open_run(self.task, self._attempts, is_async=self.handler.is_async)
+
+    def limit(self) -> float | None:
+        limit: float | None = self.task.limit(self.handler.timeout)
+        return limit
+
+    def begins(self, watched: WatchedHandler) -> None:
+        self.task.running = watched
+
+
+class _InLoop:
+    """The event loop of the worker. A plain function behind middleware runs in a thread."""
+
+    def __init__(self, attempts: Attempts) -> None:
+        self._attempts = attempts
+
+    def load(self, run: Run) -> Awaitable[None]:
+        return run.aload()
+
+    def call(self, attempt: Attempt[Any], bound: Callable[[], Any]) -> Awaitable[Any]:
+        limit = attempt.limit()
+        if limit is None and attempt.handler.is_async and not self._attempts.middlewares:
+            called: Awaitable[Any] = bound()  # most tasks: without another coroutine for each
+            return called
+        return self._call(attempt, bound, limit)
+
+    async def _call(self, attempt: Attempt[Any], bound: Callable[[], Any], limit: float | None) -> Any:
+        async def in_thread() -> Any:
+            return await _in_thread(functools.partial(attempts.watched, attempt, bound), attempts.submit)
+
+        attempts = self._attempts
+        is_async = attempt.handler.is_async
+        proceed: Callable[[], Awaitable[Any]] = bound if is_async else in_thread
+        if attempts.middlewares:
+            proceed = through_middleware(attempts.middlewares, attempt.task, proceed)
+        if limit is None or not is_async:  # a thread is watched where it runs
+            return await proceed()
+        return await attempts.within(attempt.task, limit, proceed())
+
+    def end_run(self, run: Run) -> Awaitable[None]:
+        return run.aended()
+
+    async def commit(self, attempt: JobAttempt, report: str) -> None:
+        transaction = attempt.transaction
+        assert transaction is not None  # noqa: S101 - the handler has opened it
+        attempt.task.phase = "ending"
+        attempts = self._attempts
+        attempts.settled(attempt.task, await transaction.acommit(attempts.worker_id, report))
+
+    def roll_back(self, transaction: JobTransaction) -> Awaitable[None]:
+        return transaction.arollback()
+
+
+class _Here:
+    """A thread of the worker."""
+
+    def __init__(self, attempts: Attempts) -> None:
+        self._attempts = attempts
+
+    def load(self, run: Run) -> None:
+        run.load()
+
+    def call(self, attempt: Attempt[Any], bound: Callable[[], Any]) -> Any:
+        return self._attempts.watched(attempt, bound)
+
+    def end_run(self, run: Run) -> None:
         run.ended()
-    except BaseException as problem:  # noqa: BLE001 - it takes the place of the error
-        return error if run.suspended is not None else problem
-    return error
+
+    def commit(self, attempt: JobAttempt, report: str) -> None:
+        transaction = attempt.transaction
+        assert transaction is not None  # noqa: S101 - the handler has opened it
+        attempt.task.phase = "ending"
+        self._attempts.settled(attempt.task, transaction.commit(self._attempts.worker_id, report))
+
+    def roll_back(self, transaction: JobTransaction) -> None:
+        transaction.rollback()
+
+
+async def _in_thread(call: Callable[[], Any], submit: Callable[[Callable[[], None]], None]) -> Any:
+    """With the context of the caller, so that the handler sees the span of a middleware."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        value, error = None, None
+        try:
+            value = context.run(call)
+        except BaseException as caught:  # noqa: BLE001 - handed to the coroutine that waits
+            error = caught
+        with contextlib.suppress(RuntimeError):  # the loop was closed: the worker has ended
+            loop.call_soon_threadsafe(_resolve, future, value, error)
+        del error  # it holds this frame, which would hold it
+
+    submit(run)
+    return await future
 
 
 def _not_given() -> None:

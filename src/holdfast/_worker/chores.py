@@ -1,7 +1,11 @@
 """The chores of the engine: waking runs, looking at joins, cancelling tasks that no run waits for."""
 
-from holdfast._engine import chores
+import random
+import time
+
+from holdfast._engine import chores, leases, workers
 from holdfast._engine.chores import Chore
+from holdfast._engine.leases import FleetState
 from holdfast._serialization.text import storable
 from holdfast._telemetry.logs import Log
 from holdfast._worker.leader import Execute
@@ -9,6 +13,7 @@ from holdfast.errors import DatabaseUnavailable, HoldfastError, TransactionConfl
 
 BATCH = 1000
 TOOK_TOO_LONG = "57014"
+SPREAD_SECONDS = 0.4
 
 
 class Chores:
@@ -55,3 +60,33 @@ class Chores:
         self._logged[kind] = error
         execute(chores.postpone_chore(kind, storable(error)))
         return False
+
+
+class LateSweep:
+    """Sweeps and does the chores if the leader is late. An errand of the heartbeat's thread."""
+
+    def __init__(self, worker_id: str, log: Log) -> None:
+        self.due = 0.0
+        self._worker_id = worker_id
+        self._chores = Chores(log)
+        self._log = log
+
+    def run(self, execute: Execute) -> tuple[FleetState, float]:
+        """Usually the leader has swept meanwhile, and there is another time to wait for."""
+        asked = time.monotonic()
+        state = execute(workers.fleet_state(self._worker_id))
+        if state.sweep_in is not None and state.sweep_in.total_seconds() <= 0:
+            swept = execute(leases.sweep())
+            if swept.recovered or swept.dead:
+                self._log.warning("leases_recovered", back_to_ready=swept.recovered, dead_letter=swept.dead)
+            self._chores.run(execute)
+            asked = time.monotonic()
+            state = execute(workers.fleet_state(self._worker_id))
+        return state, asked
+
+    def learn(self, state: FleetState, asked: float) -> None:
+        if state.sweep_in is None:
+            self.due = float("inf")
+        else:
+            spread = SPREAD_SECONDS * random.uniform(0.0, 1.0)  # noqa: S311 - spreads load
+            self.due = asked + max(0.0, state.sweep_in.total_seconds()) + spread

@@ -11,10 +11,11 @@ from holdfast._connections.worker_connection import WorkerConnection
 from holdfast._engine import Statement, leases, workers
 from holdfast._engine.leases import Rest
 from holdfast._telemetry.logs import Log
-from holdfast._worker.attempt import DatabaseClock, to_timestamp
-from holdfast._worker.heartbeat import REMOVED, Heartbeat
+from holdfast._worker.heartbeat import Heartbeat
 from holdfast._worker.jobs import HeldJobs, Job
 from holdfast._worker.metrics import Metrics
+from holdfast._worker.registration import REMOVED
+from holdfast._worker.report import DatabaseClock, to_timestamp
 from holdfast._worker.settling import Settler
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TransactionConflict
 from holdfast.settings import Settings
@@ -175,7 +176,7 @@ class ClaimLoop:
 
     async def _claim(self, wanted: int) -> None:
         self._listener.woken.clear()
-        self._jobs.looking()
+        self._jobs.looks.begin()
         jobs = await self._claimer.claim(wanted)
         if jobs:
             self._empty_claims = 0
@@ -212,7 +213,7 @@ class ClaimLoop:
         was_idle = self._claimer.idle
         found = await self._claimer.rest(holding=bool(self._jobs.held))
         while self._claimer.idle == was_idle:
-            self._jobs.rested(found)
+            self._jobs.looks.rested(found)
             longest, until = self._poll_interval(), None
             if found.due is not None:
                 until = self._until(found.due.total_seconds())

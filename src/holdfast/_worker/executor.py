@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from holdfast._telemetry.logs import Log
-from holdfast._worker.attempt import AttemptEnd, AttemptTask
 from holdfast._worker.handler import Handler
+from holdfast._worker.report import AttemptEnd, AttemptTask
 from holdfast._worker.subscription import WorkerApp
 from holdfast._workflows.journal import Journal
 from holdfast.options import IN_DATABASE

@@ -8,23 +8,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 
 from holdfast._connections.outage import Outage
 from holdfast._connections.session import configure_session, with_defaults
 from holdfast._connections.worker_connection import hang_up
-from holdfast._engine import Engine, Statement, leases, workers
+from holdfast._engine import Engine, leases, workers
 from holdfast._engine.leases import FleetState
 from holdfast._telemetry.logs import Log
-from holdfast._worker.attempt import DatabaseClock
-from holdfast._worker.chores import Chores
 from holdfast._worker.essential_thread import EssentialThread, Failed
 from holdfast._worker.jobs import HeldJobs, Job, Stop
-from holdfast._worker.leader import Candidate
+from holdfast._worker.leader import Execute
 from holdfast._worker.metrics import Metrics
-from holdfast._worker.releasing import release_statement
+from holdfast._worker.report import DatabaseClock
 from holdfast.errors import (
     DatabaseUnavailable,
     HoldfastError,
@@ -34,19 +32,27 @@ from holdfast.errors import (
 )
 
 HEARTBEAT = "heartbeat"
-RELEASE_SECONDS = 1.0
-SWEEP_SPREAD_SECONDS = 0.4
 PROGRESS_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 2.0
 MAX_AT_ONCE = 5000
 BEATS_PER_LEASE = 3
 LOCK_SECONDS = 0.25
 LEAST_BUSY_SECONDS = 1.0
-REMOVED = "another worker took this one for dead"
+
+
+class Errand(Protocol):
+    """Other work for this thread and its connection, when all leases are renewed."""
+
+    @property
+    def due(self) -> float: ...
+    def run(self, execute: Execute, /) -> tuple[FleetState, float] | None:
+        """Returns the state of the fleet and when it was asked for, if it was, so that all learn it."""
+
+    def learn(self, state: FleetState, asked: float, /) -> None: ...
 
 
 class Heartbeat(EssentialThread):
-    """Renews the leases of held tasks, stops lost tasks, sweeps if the leader is late, and asks to lead.
+    """Renews the leases of held tasks, and stops lost tasks. Then it runs the errands that are due.
 
     While the worker has no tasks, its claim loop shows that it is alive (`rest`), and no heartbeat is sent.
     """
@@ -61,9 +67,7 @@ class Heartbeat(EssentialThread):
         jobs: HeldJobs,
         stop: Callable[[Job, Stop], None],
         told: Callable[[Job], None],
-        register: Callable[[], Statement[int]],
-        registered_again: Callable[[], None],
-        candidate: Candidate,
+        errands: Sequence[Errand],
         clock: DatabaseClock,
         log: Log,
         outage: Outage,
@@ -78,10 +82,7 @@ class Heartbeat(EssentialThread):
         self._jobs = jobs
         self._stop_job = stop
         self._told = told
-        self._register = register
-        self._registered_again = registered_again
-        self._candidate = candidate
-        self._chores = Chores(log)
+        self._errands = errands
         self._clock = clock
         self._log = log
         self._outage = outage
@@ -93,9 +94,6 @@ class Heartbeat(EssentialThread):
         self._schedule = threading.Lock()
         self._closed = False
         self._next_beat = 0.0
-        self._next_release = 0.0
-        self._next_sweep = 0.0
-        self._stale: dict[Job, None] = {}
         self._rested_at = float("-inf")
         self._failures = 0
         self._warned = False
@@ -118,9 +116,8 @@ class Heartbeat(EssentialThread):
     def send_progress_soon(self) -> None:
         self.beat_within(PROGRESS_SECONDS)
 
-    def withdraw(self) -> None:
-        """Hand over leadership from the thread of the heartbeat, so that no request to lead can follow it."""
-        self._candidate.withdraw()
+    def wake(self) -> None:
+        """Look at once for errands that are due."""
         self._wake.set()
 
     def close(self) -> None:
@@ -162,7 +159,7 @@ class Heartbeat(EssentialThread):
     def _seconds_until_next(self) -> float:
         due = self._next_beat
         if not self.failing:
-            due = min(due, self._next_release, self._next_sweep, self._candidate.due)
+            due = min(due, *(errand.due for errand in self._errands))
         return max(0.0, due - time.monotonic())
 
     def _run_due_work(self) -> None:
@@ -172,14 +169,12 @@ class Heartbeat(EssentialThread):
             with self._schedule:
                 self._next_beat = now + self._interval * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load
             self._beat(now)
-        if now >= self._next_release:
-            self._next_release = now + RELEASE_SECONDS
-            self._release_stale()
-            self._learn_from_claim_loop()
-        if now >= self._next_sweep:
-            self._sweep_if_late()
-        if now >= self._candidate.due:
-            self._candidate.request(self._execute)
+        self._learn_from_claim_loop()
+        for errand in self._errands:
+            if now >= errand.due:
+                learned = errand.run(self._execute)
+                if learned is not None:
+                    self._learn(*learned)
 
     def _skip_beat(self, now: float) -> bool:
         """A worker without tasks needs no heartbeat while its claim loop rests."""
@@ -205,12 +200,7 @@ class Heartbeat(EssentialThread):
                 half = len(batch) // 2
                 told_all = told_all and half > 0
                 batches.extend(part for part in (batch[:half], batch[half:]) if part and half)
-        state = self._execute(workers.fleet_state(self._worker_id))
-        self._learn(state, sent)
-        if not state.registered:
-            self._execute(self._register())
-            self._log.warning("registered_again", why=REMOVED)
-            self._registered_again()
+        self._learn(self._execute(workers.fleet_state(self._worker_id)), sent)
         self._failures = 0
         self.failing = False
         self._outage.works(HEARTBEAT)
@@ -257,58 +247,16 @@ class Heartbeat(EssentialThread):
             trouble=job.trouble,
         )
 
-    def _release_stale(self) -> None:
-        """Release what was claimed in advance and cannot start soon, also while the event loop is blocked.
-
-        What the database has not answered or has locked is tried again, and its lease is renewed.
-        """
-        now = time.monotonic()
-        self._stale.update(dict.fromkeys(self._jobs.take_stale()))
-        for job in [job for job in self._stale if job.lease_ends <= now]:
-            self._forget_stale(job)
-        if not self._stale:
-            return
-        stale = list(self._stale)
-        self._metrics.sent("release", len(stale))
-        verdicts = self._execute(release_statement(self._worker_id, stale))
-        released = [job for job, verdict in zip(stale, verdicts, strict=True) if verdict != "busy"]
-        for job in released:
-            self._forget_stale(job)
-        if released:
-            self._log.info("tasks_released", tasks=len(released), why="they waited too long to start")
-
-    def _forget_stale(self, job: Job) -> None:
-        del self._stale[job]
-        self._jobs.let_go(job)
-
-    def _sweep_if_late(self) -> None:
-        """Usually the leader has swept meanwhile, and there is another time to wait for."""
-        asked = time.monotonic()
-        state = self._execute(workers.fleet_state(self._worker_id))
-        if state.sweep_in is not None and state.sweep_in.total_seconds() <= 0:
-            swept = self._execute(leases.sweep())
-            if swept.recovered or swept.dead:
-                self._log.warning("leases_recovered", back_to_ready=swept.recovered, dead_letter=swept.dead)
-            self._chores.run(self._execute)
-            asked = time.monotonic()
-            state = self._execute(workers.fleet_state(self._worker_id))
-        self._learn(state, asked)
-
     def _learn_from_claim_loop(self) -> None:
-        rest = self._jobs.last_rest
+        rest = self._jobs.looks.last_rest
         if rest is None or rest[0] == self._rested_at:
             return
         self._rested_at, state = rest
         self._learn(state, self._rested_at)
 
     def _learn(self, state: FleetState, asked: float) -> None:
-        """Plan the next sweep and the next request to lead."""
-        self._candidate.learn(state.term_left, asked)
-        if state.sweep_in is None:
-            self._next_sweep = float("inf")
-        else:
-            spread = SWEEP_SPREAD_SECONDS * random.uniform(0.0, 1.0)  # noqa: S311 - spreads load
-            self._next_sweep = asked + max(0.0, state.sweep_in.total_seconds()) + spread
+        for errand in self._errands:
+            errand.learn(state, asked)
 
     def _execute(self, statement: Any) -> Any:
         self._waiting_since = time.monotonic()

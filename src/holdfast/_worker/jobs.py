@@ -203,54 +203,25 @@ class Demand:
             self._started = 0
 
 
-class HeldJobs:
-    """Changed in the event loop only, but the heartbeat's thread calls `take_stale`, and lets go of those."""
+class Slots:
+    """What waits to start and what runs.
 
-    def __init__(
-        self,
-        *,
-        concurrency: int,
-        lease: timedelta,
-        release: Callable[[list[Job], Callable[[Job], None]], None],
-        wake: Callable[[], None],
-        look: Callable[[Job], None],
-        log_tasks: bool,
-        log: Log,
-        metrics: Metrics,
-    ) -> None:
-        self.held: set[Job] = set()
-        """Until the database has answered the report or the release: so long their leases are renewed."""
-        self._returning: set[Job] = set()
+    Changed in the event loop only, but the heartbeat's thread takes what is stale.
+    """
+
+    def __init__(self, concurrency: int, lease: timedelta, log: Log, metrics: Metrics) -> None:
         self.waiting: deque[Job] = deque()
         self.running: set[Job] = set()
+        self.nothing_runs = asyncio.Event()
+        self.nothing_runs.set()
         self._gathered: dict[str, list[Job]] = {}
         # A batch takes one place: this many of those that run take none.
         self._without_place = 0
-        self.nothing_runs = asyncio.Event()
-        self.nothing_runs.set()
-        self._room = asyncio.Event()
-        self._needs_room = False
         self._concurrency = concurrency
         self._demand = Demand(concurrency, lease)
-        self._release = release
-        self._wake = wake
-        self._look = look
-        self.on_end: Callable[[Job], None] | None = None
-        """Called with each job whose task has ended. Set once, by what is built later."""
-        self._log_tasks = log_tasks
         self._log = log
         self._verbose = is_verbose(log)
         self._metrics = metrics
-        self._waits_for_slot = False
-        """Whether due tasks wait under a limit, so that the end of any task may make room for them."""
-        self._ended_since_look = False
-        self.last_rest: tuple[float, Rest] | None = None
-        """When, and with what answer; the heartbeat's thread reads it."""
-
-    def add(self, jobs: Sequence[Job]) -> None:
-        self.held.update(jobs)
-        self.waiting.extend(jobs)
-        self._metrics.in_flight = len(self.held)
 
     def next_to_start(self) -> Job | None:
         """Remove and return the first waiting job, or None if nothing waits or too many run."""
@@ -261,7 +232,7 @@ class HeldJobs:
         except IndexError:  # the heartbeat's thread gave the last one back meanwhile
             return None
 
-    def mark_running(self, job: Job, now: float) -> None:
+    def begin(self, job: Job, now: float) -> None:
         self.running.add(job)
         self.nothing_runs.clear()
         job.started = now
@@ -269,7 +240,13 @@ class HeldJobs:
         if self._verbose:
             self._log.debug("task_started", **job.log_fields)
 
-    def mark_ended(self, job: Job) -> bool:
+    def begin_batch(self, jobs: list[Job]) -> None:
+        now = time.monotonic()
+        for job in jobs:
+            self.begin(job, now)
+        self._without_place += len(jobs) - 1
+
+    def end(self, job: Job) -> bool:
         """Return False if the job was not running any more."""
         if job not in self.running:
             return False
@@ -284,6 +261,12 @@ class HeldJobs:
             self.nothing_runs.set()
         return True
 
+    def end_batch(self, batch: "RunningBatch") -> None:
+        """Before each of its jobs has ended. May be called twice."""
+        if not batch.ended:
+            batch.ended = True
+            self._without_place -= len(batch.jobs) - 1
+
     def gather(self, job: Job) -> int:
         """Let it wait for others of its type. Returns how many have gathered."""
         gathered = self._gathered.setdefault(job.type, [])
@@ -293,63 +276,12 @@ class HeldJobs:
     def take_gathered(self, task_type: str) -> list[Job]:
         return self._gathered.pop(task_type, [])
 
-    def still_held(self, jobs: list[Job]) -> list[Job]:
-        """Those that may begin. The others are given back."""
-        late = [job for job in jobs if not job.may_begin]
-        self.give_back(late, why=LATE)
-        return [job for job in jobs if job in self.held and job not in self._returning]
-
-    def mark_batch_running(self, jobs: list[Job]) -> None:
-        now = time.monotonic()
-        for job in jobs:
-            self.mark_running(job, now)
-        self._without_place += len(jobs) - 1
-
-    def batch_ended(self, batch: "RunningBatch") -> None:
-        """Before each of its jobs is marked as ended. May be called twice."""
-        if not batch.ended:
-            batch.ended = True
-            self._without_place -= len(batch.jobs) - 1
-
     def wanted(self) -> int:
-        """How many tasks to claim now."""
-        if len(self.held) - len(self.running) - len(self.waiting) > MAX_UNREPORTED:
-            return 0
+        """How many more may be claimed, to start soon."""
         return self._demand.wanted(len(self.running) - self._without_place, len(self.waiting))
 
     def count_started(self, count: int) -> None:
         self._demand.started(count)
-        self._offer_room()
-
-    def _offer_room(self) -> None:
-        if self._needs_room and self.wanted():
-            self._room.set()
-
-    async def wait_for_room(self) -> None:
-        self._room.clear()
-        self._needs_room = True
-        await self._room.wait()
-        self._needs_room = False
-
-    def stop_waiting(self) -> None:
-        """End `wait_for_room`, because the worker stops."""
-        self._room.set()
-
-    def looks_again(self) -> bool:
-        """Whether this worker claims by itself when a task has ended."""
-        return self._waits_for_slot
-
-    def looking(self) -> None:
-        """The claim loop begins to look for due tasks."""
-        self._ended_since_look = False
-
-    def rested(self, found: Rest) -> None:
-        """Record what the claim loop learned when it found nothing to claim."""
-        self._waits_for_slot = found.held
-        if found.held and self._ended_since_look:
-            self._wake()  # the slot may have become free after the look
-        if found.registered:
-            self.last_rest = (time.monotonic(), found)
 
     def take_waiting(self) -> list[Job]:
         """Return everything that has not started; it will not start any more."""
@@ -366,6 +298,126 @@ class HeldJobs:
             job.phase = "ended"
         return stale
 
+    def withdraw(self, job: Job) -> bool:
+        """Remove a job that waits; False if it was started meanwhile."""
+        return self._withdraw(job) or self._withdraw_gathered(job)
+
+    def job_of(self, task: "asyncio.Task[object]") -> Job | None:
+        return next((job for job in list(self.running) if job.running is task), None)
+
+    def _withdraw(self, job: Job) -> bool:
+        try:
+            self.waiting.remove(job)
+        except (ValueError, IndexError):
+            return False
+        return True
+
+    def _withdraw_gathered(self, job: Job) -> bool:
+        """In the event loop only: the heartbeat's thread must not take a job out of a batch that starts."""
+        gathered = self._gathered.get(job.type, [])
+        if job not in gathered:
+            return False
+        gathered.remove(job)
+        return True
+
+
+class Looks:
+    """What the claim loop has found, and whether it has to look again."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._waits_for_slot = False
+        """Whether due tasks wait under a limit, so that the end of any task may make room for them."""
+        self._ended_since_look = False
+        self.last_rest: tuple[float, Rest] | None = None
+        """When, and with what answer; the heartbeat's thread reads it."""
+
+    def after_ends(self) -> bool:
+        """Whether this worker claims by itself when a task has ended."""
+        return self._waits_for_slot
+
+    def begin(self) -> None:
+        """The claim loop looks for due tasks."""
+        self._ended_since_look = False
+
+    def rested(self, found: Rest) -> None:
+        """Record what the claim loop learned when it found nothing to claim."""
+        self._waits_for_slot = found.held
+        if found.held and self._ended_since_look:
+            self._wake()  # the slot may have become free after the look
+        if found.registered:
+            self.last_rest = (time.monotonic(), found)
+
+    def task_ended(self, *, goes_on: bool) -> None:
+        self._ended_since_look = True
+        if self._waits_for_slot or goes_on:
+            self._wake()  # a task may be due before the worker would look by itself
+
+
+class HeldJobs:
+    """What the worker holds, and renews, until the database has answered the report or the release.
+
+    Changed in the event loop only, but the heartbeat's thread lets go of what was stale.
+    """
+
+    def __init__(
+        self,
+        slots: Slots,
+        looks: Looks,
+        *,
+        release: Callable[[list[Job], Callable[[Job], None]], None],
+        suspended: Callable[[Job], None],
+        ended: Callable[[Job], None],
+        log_tasks: bool,
+        log: Log,
+        metrics: Metrics,
+    ) -> None:
+        """`suspended` is called with each job whose run waits, `ended` with each whose task has ended."""
+        self.slots = slots
+        self.looks = looks
+        self.held: set[Job] = set()
+        self._returning: set[Job] = set()
+        self._room = asyncio.Event()
+        self._needs_room = False
+        self._release = release
+        self._suspended = suspended
+        self._ended = ended
+        self._log_tasks = log_tasks
+        self._log = log
+        self._verbose = is_verbose(log)
+        self._metrics = metrics
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        self.held.update(jobs)
+        self.slots.waiting.extend(jobs)
+        self._metrics.in_flight = len(self.held)
+
+    def still_held(self, jobs: list[Job]) -> list[Job]:
+        """Those that may begin. The others are given back."""
+        late = [job for job in jobs if not job.may_begin]
+        self.give_back(late, why=LATE)
+        return [job for job in jobs if job in self.held and job not in self._returning]
+
+    def wanted(self) -> int:
+        """How many tasks to claim now."""
+        if len(self.held) - len(self.slots.running) - len(self.slots.waiting) > MAX_UNREPORTED:
+            return 0
+        return self.slots.wanted()
+
+    def count_started(self, count: int) -> None:
+        self.slots.count_started(count)
+        self._offer_room()
+
+    async def wait_for_room(self) -> None:
+        self._room.clear()
+        self._needs_room = True
+        await self._room.wait()
+        self._needs_room = False
+
+    def stop_waiting(self) -> None:
+        """End `wait_for_room`, because the worker stops."""
+        self._room.set()
+
     def stop(self, job: Job, why: Stop) -> None:
         """End a handler whose task is no longer ours: cancel a coroutine; a thread ends at a checkpoint."""
         if job not in self.held or job.stop is not None or job.phase not in ("waiting", "running"):
@@ -378,7 +430,7 @@ class HeldJobs:
             job.running.cancel()
         elif job.running is not None:
             job.running.stopped(why)
-        elif job.phase == "waiting" and (self._withdraw(job) or self._withdraw_gathered(job)):
+        elif job.phase == "waiting" and self.slots.withdraw(job):
             self.drop(job)
 
     def drop(self, job: Job) -> None:
@@ -428,16 +480,15 @@ class HeldJobs:
         ending = ending_of(job)
         self._metrics.attempts_of(job.queue, job.type).endings[ending] += 1
         if ending == "suspended" and job.waits_for_signal:
-            self._look(job)
-        elif self.on_end is not None and ending not in _GOES_ON:
-            self.on_end(job)
-        self._ended_since_look = True
-        if self._waits_for_slot or ending in _GOES_ON:
-            self._wake()  # a task may be due before the worker would look by itself
+            self._suspended(job)
+        elif ending not in _GOES_ON:
+            self._ended(job)
+        self.looks.task_ended(goes_on=ending in _GOES_ON)
         self._log_end(job, ending)
 
-    def job_of(self, task: "asyncio.Task[object]") -> Job | None:
-        return next((job for job in list(self.running) if job.running is task), None)
+    def _offer_room(self) -> None:
+        if self._needs_room and self.wanted():
+            self._room.set()
 
     def _log_end(self, job: Job, ending: str) -> None:
         if ending in ("failed", "dead_letter"):
@@ -447,22 +498,6 @@ class HeldJobs:
             self._log.info("task_ended", **job.log_fields, status=ending, seconds=seconds)
         elif self._verbose:
             self._log.debug("task_ended", **job.log_fields, status=ending)
-
-    def _withdraw(self, job: Job) -> bool:
-        """Remove a job from those that wait; False if it was started meanwhile."""
-        try:
-            self.waiting.remove(job)
-        except (ValueError, IndexError):
-            return False
-        return True
-
-    def _withdraw_gathered(self, job: Job) -> bool:
-        """In the event loop only: the heartbeat's thread must not take a job out of a batch that starts."""
-        gathered = self._gathered.get(job.type, [])
-        if job not in gathered:
-            return False
-        gathered.remove(job)
-        return True
 
 
 def ending_of(job: Job) -> str:

@@ -18,6 +18,7 @@ from holdfast._connections.outage import Outage
 from holdfast._connections.session import configure_session, with_defaults
 from holdfast._connections.worker_connection import hang_up
 from holdfast._engine import Engine, Statement, workers
+from holdfast._engine.leases import FleetState
 from holdfast._telemetry.logs import Log
 from holdfast._worker.essential_thread import EssentialThread, Failed
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TransactionConflict, translate
@@ -71,7 +72,7 @@ class TermEnded(Exception):
 
 
 class Candidate:
-    """Requests and renews leadership. The heartbeat's thread calls it, after the leases."""
+    """Requests and renews leadership: an errand of the heartbeat's thread."""
 
     def __init__(self, worker_id: str, term: timedelta, leader: "Leader", log: Log) -> None:
         self._worker_id = worker_id
@@ -85,16 +86,16 @@ class Candidate:
 
     @property
     def due(self) -> float:
-        """When to call `request` next."""
+        """When to call `run` next."""
         if self._withdrawn:
             return float("inf") if self._resigned else 0.0
         return self._next
 
     def withdraw(self) -> None:
-        """Lead no more: the next call of `request` resigns. Any thread may call it."""
+        """Lead no more: the next call of `run` resigns. Any thread may call it."""
         self._withdrawn = True
 
-    def request(self, execute: Execute) -> None:
+    def run(self, execute: Execute) -> None:
         sent = time.monotonic()
         self._next = sent + self._interval() * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load
         try:
@@ -118,13 +119,14 @@ class Candidate:
             self._leader.appoint(sent + self._term.total_seconds() * (1 - MARGIN))
             return
         self._leader.dismiss()
-        self.learn(execute(workers.fleet_state(self._worker_id)).term_left, time.monotonic())
+        self.learn(execute(workers.fleet_state(self._worker_id)), time.monotonic())
 
-    def learn(self, term_left: timedelta | None, asked: float) -> None:
+    def learn(self, state: FleetState, asked: float) -> None:
         """Plan the next request by how long the current term lasts, counted from when that was asked."""
         if self._leader.seconds_left > 0 or self._next <= time.monotonic():
             return
         self._next = asked + self._term.total_seconds() / LOOKS_PER_TERM
+        term_left = state.term_left
         self._retry_in(0.0 if term_left is None else asked + term_left.total_seconds() - time.monotonic())
 
     def _interval(self) -> float:

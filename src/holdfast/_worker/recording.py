@@ -19,12 +19,14 @@ from holdfast._worker.jobs import Job, Stop
 from holdfast._worker.metrics import Metrics
 from holdfast._worker.reading import RunRead, RunReader
 from holdfast._worker.setbacks import got_over, is_outage, try_later
-from holdfast._workflows.journal import Read, Recorded, Started
+from holdfast._workflows.journal import Journal, Read, Recorded, Started
 from holdfast._workflows.memory import FailedStep, StepMemo, memo_json, to_timestamp
 from holdfast.errors import HoldfastError, RequestRefused, TransactionConflict, is_about_content
 
 BUSY_SECONDS = 0.02
 UNIQUE_VIOLATION = "23505"
+THREAD_SECONDS = 0.002
+"""How long the memo of a plain function waits for its next step or its end, with which it could travel."""
 
 
 class Memo(NamedTuple):
@@ -279,3 +281,60 @@ def _is_about_content(error: HoldfastError) -> bool:
 
 def _run_of_one(job: Job, memo: StepMemo) -> str:
     return steps.run_json(job.task_id, job.token, memo_json([memo]))
+
+
+class LoopJournal(Journal):
+    """Of a handler in the worker's event loop."""
+
+    def __init__(self, job: Job, recorder: StepRecorder, loop: asyncio.AbstractEventLoop) -> None:
+        self._job = job
+        self._recorder = recorder
+        self._loop = loop
+
+    def read(self, done: Read, signals: Sequence[str] = ()) -> None:
+        self._recorder.read(self._job, done, signals)
+
+    def record(
+        self, kept: Sequence[StepMemo], tries: Sequence[FailedStep], done: Recorded, *, lazy: bool
+    ) -> None:
+        job = self._job
+        written = memo_json(kept, tries)
+        self._recorder.record(job, steps.run_json(job.task_id, job.token, written, lazy=lazy), done)
+
+    def record_one(self, memo: StepMemo, done: Recorded) -> None:
+        self._recorder.record_one(self._job, memo, done)
+
+    def start(self, step: StartingStep, tasks: str, payloads: list[str] | None, done: Started) -> None:
+        self._recorder.start(self._job, step, tasks, payloads, done)
+
+    def later(self, call: Callable[[], None]) -> None:
+        """At the next turn of the loop: if the handler ends now, its last memo goes with the report."""
+        self._loop.call_soon(call)
+
+    def step_failed(self, failed: FailedStep) -> None:
+        self._recorder.step_failed(self._job, failed)
+
+
+class ThreadJournal(LoopJournal):
+    """Of a handler in a thread of the worker."""
+
+    def read(self, done: Read, signals: Sequence[str] = ()) -> None:
+        self._loop.call_soon_threadsafe(super().read, done, signals)
+
+    def record(
+        self, kept: Sequence[StepMemo], tries: Sequence[FailedStep], done: Recorded, *, lazy: bool
+    ) -> None:
+        self._loop.call_soon_threadsafe(partial(super().record, kept, tries, done, lazy=lazy))
+
+    def record_one(self, memo: StepMemo, done: Recorded) -> None:
+        self._loop.call_soon_threadsafe(super().record_one, memo, done)
+
+    def start(self, step: StartingStep, tasks: str, payloads: list[str] | None, done: Started) -> None:
+        self._loop.call_soon_threadsafe(super().start, step, tasks, payloads, done)
+
+    def step_failed(self, failed: FailedStep) -> None:
+        self._loop.call_soon_threadsafe(super().step_failed, failed)
+
+    def later(self, call: Callable[[], None]) -> None:
+        """Soon, in the thread of the loop."""
+        self._loop.call_soon_threadsafe(self._loop.call_later, THREAD_SECONDS, call)

@@ -15,11 +15,13 @@ from typing import Any
 from holdfast import __version__
 from holdfast._connections.worker_connection import WorkerConnection
 from holdfast._engine import Statement, leases, schedules, steps, workers
+from holdfast._engine.leases import FleetState
 from holdfast._engine.roles import advice, missing_grants
 from holdfast._telemetry.logs import Log
 from holdfast._worker.app_import import Origin, find_origin
 from holdfast._worker.handler import Handler
 from holdfast._worker.jobs import Job
+from holdfast._worker.leader import Execute
 from holdfast._worker.subscription import WorkerApp
 from holdfast._workflows.memory import DEFAULT_MAX_RESULT_BYTES
 from holdfast.errors import ConfigurationError, HoldfastError, NotAllowed, RequestRefused
@@ -27,6 +29,7 @@ from holdfast.settings import Settings
 
 ENVIRONMENT_SECONDS = 5.0
 RETIRE_SECONDS = 1.0
+REMOVED = "another worker took this one for dead"
 _REFERENCE = "ref: "
 
 
@@ -156,6 +159,27 @@ class Registration:
                 )
             elif one.verdict not in ("unchanged", "elsewhere"):
                 self._log.info("schedule_declared", schedule=one.name, verdict=one.verdict)
+
+
+class StillRegistered:
+    """Registers a worker again that others took for dead. An errand of the heartbeat's thread."""
+
+    def __init__(self, statement: Callable[[], Statement[int]], done: Callable[[], None], log: Log) -> None:
+        self.due = float("inf")
+        self._statement = statement
+        self._done = done
+        self._log = log
+
+    def run(self, execute: Execute) -> None:
+        execute(self._statement())
+        self.due = float("inf")
+        self._log.warning("registered_again", why=REMOVED)
+        self._done()
+
+    def learn(self, state: FleetState, asked: float) -> None:
+        del asked
+        if not state.registered:
+            self.due = 0.0
 
 
 def describe_environment(origin: Origin | None, handlers: Mapping[str, Handler]) -> dict[str, Any]:

@@ -8,13 +8,16 @@ from typing import Any
 
 from holdfast._connections.worker_connection import WorkerConnection
 from holdfast._engine import Statement, leases
+from holdfast._engine.leases import FleetState
 from holdfast._telemetry.logs import Log
-from holdfast._worker.jobs import Job
+from holdfast._worker.jobs import HeldJobs, Job
+from holdfast._worker.leader import Execute
 from holdfast._worker.metrics import Metrics
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TransactionConflict, is_about_content
 
 MAX_TRIES = 10
 BUSY_SECONDS = 0.1
+STALE_SECONDS = 1.0
 
 
 class BackgroundSends:
@@ -88,6 +91,46 @@ class Releaser(BackgroundSends):
 
     def _counts(self, job: Job) -> bool:
         return self.steps_failed and job.started is not None
+
+
+class StaleJobs:
+    """Releases what was claimed in advance and cannot start soon, also while the event loop is blocked.
+
+    An errand of the heartbeat's thread. What the database has not answered or has locked is tried again, and
+    its lease is renewed.
+    """
+
+    def __init__(self, jobs: HeldJobs, worker_id: str, log: Log, metrics: Metrics) -> None:
+        self.due = 0.0
+        self._jobs = jobs
+        self._worker_id = worker_id
+        self._log = log
+        self._metrics = metrics
+        self._stale: dict[Job, None] = {}
+
+    def run(self, execute: Execute) -> None:
+        now = time.monotonic()
+        self.due = now + STALE_SECONDS
+        self._stale.update(dict.fromkeys(self._jobs.slots.take_stale()))
+        for job in [job for job in self._stale if job.lease_ends <= now]:
+            self._forget(job)
+        if not self._stale:
+            return
+        stale = list(self._stale)
+        self._metrics.sent("release", len(stale))
+        verdicts = execute(release_statement(self._worker_id, stale))
+        released = [job for job, verdict in zip(stale, verdicts, strict=True) if verdict != "busy"]
+        for job in released:
+            self._forget(job)
+        if released:
+            self._log.info("tasks_released", tasks=len(released), why="they waited too long to start")
+
+    def learn(self, state: FleetState, asked: float) -> None:
+        """Nothing: only time makes them stale."""
+
+    def _forget(self, job: Job) -> None:
+        del self._stale[job]
+        self._jobs.let_go(job)
 
 
 class KilledRuns(BackgroundSends):

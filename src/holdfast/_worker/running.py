@@ -14,13 +14,13 @@ from typing import Any
 from holdfast._telemetry import tracing
 from holdfast._telemetry.current_job import current_job
 from holdfast._telemetry.logs import Log, name_worker
-from holdfast._worker.attempt import AttemptEnd, DeadlinePassed, HandlerTimeout, Reporter
-from holdfast._worker.attempts import Attempts
-from holdfast._worker.batches import BatchAttempts, BatchGatherer, RunningBatch
+from holdfast._worker.attempts import Attempts, JobAttempt
+from holdfast._worker.batches import BatchGatherer, RunningBatch
 from holdfast._worker.executor import CannotStart, bind_executor
 from holdfast._worker.executors import Executors
 from holdfast._worker.handler import Handler
 from holdfast._worker.jobs import LATE, HeldJobs, Job
+from holdfast._worker.report import AttemptEnd, DeadlinePassed, HandlerTimeout, Reporter
 from holdfast._worker.unhandled import UnhandledTasks
 
 STARTS_AT_ONCE = 100
@@ -65,7 +65,7 @@ class Runner:
         self._starts_left = STARTS_AT_ONCE
         self._batches = BatchGatherer(
             jobs,
-            BatchAttempts(attempts, reporter, log),
+            attempts,
             end=self._end,
             not_started=self._not_started,
             refuse=self._refuse,
@@ -91,11 +91,11 @@ class Runner:
         """Start nothing any more. Returns what was claimed and not started."""
         self._closing = True
         self._batches.close()
-        return self._jobs.take_waiting()
+        return self._jobs.slots.take_waiting()
 
     def abandon(self, job: Job) -> None:
         """Report a thread that blocks in C past all limits. When it ends, its result is ignored."""
-        if job not in self._jobs.running:
+        if job not in self._jobs.slots.running:
             return
         self._log.error("handler_stuck", **job.log_fields, seconds=round(job.seconds_running))
         error = HandlerTimeout(
@@ -104,13 +104,15 @@ class Runner:
         jobs = [job]
         if isinstance(job.running, RunningBatch):
             jobs = job.running.jobs
-            self._jobs.batch_ended(job.running)
+            self._jobs.slots.end_batch(job.running)
         for one in jobs:
             self._end(one, self._reporter.raised(one, self._handlers[one.type], error))
 
     def _start_waiting(self) -> None:
         started = 0
-        while not self._closing and self._starts_left and (job := self._jobs.next_to_start()) is not None:
+        while (
+            not self._closing and self._starts_left and (job := self._jobs.slots.next_to_start()) is not None
+        ):
             self._start(job)
             started += 1
             self._starts_left -= 1
@@ -132,12 +134,12 @@ class Runner:
         if (handler is None or job.executor != "python") and self._cannot_run(job):
             return
         if handler is not None and handler.batch is not None and job.executor == "python":
-            self._batches.add(job, handler, handler.batch)
+            self._batches.add(job, handler)
             return
         if not job.may_begin:  # the answer of the claim came late, or this process was suspended meanwhile
             self._jobs.give_back([job], why=LATE)
             return
-        self._jobs.mark_running(job, time.monotonic())
+        self._jobs.slots.begin(job, time.monotonic())
         self._launch(job, handler)
 
     def _bind(self, job: Job, handler: Handler) -> bool:
@@ -196,7 +198,7 @@ class Runner:
     async def _run_in_loop(self, job: Job, handler: Handler) -> None:
         try:
             with _span(job, handler):
-                report = await self._attempts.run(job, handler)
+                report = await self._attempts.run(JobAttempt(job, handler, self._attempts))
         except CannotStart as why:
             self._not_started(job, why)
             return
@@ -221,7 +223,7 @@ class Runner:
         job.started = None
         if job.stop is not None:
             self._end(job, None)
-        elif self._jobs.mark_ended(job):
+        elif self._jobs.slots.end(job):
             self._log.warning("task_not_started", **job.log_fields, kind=why.kind, why=why.message)
             self.unhandled.add(job, why)
             self._start_waiting()
@@ -229,14 +231,14 @@ class Runner:
     def _run_in_thread(self, job: Job, handler: Handler) -> None:
         try:
             with _span(job, handler):
-                report = self._attempts.run_here(job, handler)
+                report = self._attempts.run_here(JobAttempt(job, handler, self._attempts))
         except BaseException as error:  # noqa: BLE001 - as above
             report = self._reporter.broken(job, error)
         with contextlib.suppress(RuntimeError):  # the loop was closed: the worker has ended
             self._loop.call_soon_threadsafe(self._end, job, report)
 
     def _end(self, job: Job, report: str | None) -> None:
-        if not self._jobs.mark_ended(job):
+        if not self._jobs.slots.end(job):
             return
         if report is not None:
             self._add_report(job, report)

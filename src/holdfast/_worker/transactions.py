@@ -6,7 +6,7 @@ What they do is written once. Each `yield` is a call of psycopg: an async connec
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -14,12 +14,12 @@ import psycopg
 
 from holdfast._connections.session import with_defaults
 from holdfast._engine import AsyncEngine, Engine, Statement, leases, steps
-from holdfast._worker.attempt import AttemptEnd
+from holdfast._worker.attempt import Work, awaiting, blocking
+from holdfast._worker.report import CommitUnknown
 from holdfast._workflows.calls import CallSite, EnteredCall
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
-Work = Generator[Any, Any, T]
 
 BUSY_SECONDS = 0.02
 BEGIN = "select 1"
@@ -42,10 +42,6 @@ async def aconnected(url: str) -> psycopg.AsyncConnection[Any]:
     connection = await psycopg.AsyncConnection.connect(url, prepare_threshold=None)
     await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
     return connection
-
-
-class CommitUnknown(Exception):
-    """The connection was lost between the commit and its confirmation."""
 
 
 class LeasedTask(Protocol):
@@ -85,18 +81,18 @@ class LeasedTransaction:
     def rollback(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            _blocking(_closing(connection))
+            blocking(_closing(connection))
 
     async def arollback(self) -> None:
         self.rollback()
         connection, self._async_connection = self._async_connection, None
         if connection is not None:
-            await _awaiting(_closing(connection))
+            await awaiting(_closing(connection))
 
     def _commit(self, connection: psycopg.Connection[Any], worker_id: str, written: str) -> str:
         """Return the verdict. Raises CommitUnknown."""
         try:
-            return _blocking(
+            return blocking(
                 self._committing(connection, Engine(connection).run, time.sleep, worker_id, written)
             )
         finally:
@@ -105,7 +101,7 @@ class LeasedTransaction:
     async def _acommit(self, connection: psycopg.AsyncConnection[Any], worker_id: str, written: str) -> str:
         try:
             run = AsyncEngine(connection).run
-            return await _awaiting(self._committing(connection, run, asyncio.sleep, worker_id, written))
+            return await awaiting(self._committing(connection, run, asyncio.sleep, worker_id, written))
         finally:
             await self.arollback()
 
@@ -229,7 +225,7 @@ async def finished(
     The row is busy while the heartbeat renews it, or while an application cancels it.
     """
     settling = _settling(AsyncEngine(connection).run, asyncio.sleep, job, leases.finish(worker_id, [written]))
-    return await _awaiting(settling)
+    return await awaiting(settling)
 
 
 def _settling(
@@ -253,29 +249,6 @@ def _closing(connection: Connection) -> Work[None]:
     yield connection.close()
 
 
-def _blocking(work: Work[T]) -> T:
-    result = None
-    try:
-        while True:
-            result = work.send(result)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-
-
-async def _awaiting(work: Work[T]) -> T:
-    try:
-        call = next(work)
-        while True:
-            try:
-                result = await call
-            except BaseException as error:  # noqa: BLE001 - the work judges it
-                call = work.throw(error)
-            else:
-                call = work.send(result)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-
-
 def _is_in_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
@@ -288,8 +261,3 @@ def judged(connection: Connection, error: psycopg.Error) -> Exception:
     """Return CommitUnknown, or the error itself if the server refused the commit and so rolled back."""
     told = error.sqlstate is not None and error.sqlstate[:2] not in ("08", "57")
     return error if told and not connection.broken else CommitUnknown(str(error))
-
-
-def end_of_unknown_commit(attempt: int) -> AttemptEnd:
-    """Accepted only if the commit did not happen; then the task is retried."""
-    return AttemptEnd.retry(attempt, "commit_unknown", "the connection was lost at the commit", delay=0)

@@ -7,10 +7,10 @@ from functools import partial
 from holdfast._connections.worker_connection import WorkerConnection
 from holdfast._engine import leases
 from holdfast._telemetry.logs import Log
-from holdfast._worker.attempt import AttemptEnd
 from holdfast._worker.executor import CannotStart
 from holdfast._worker.jobs import Job
 from holdfast._worker.releasing import BackgroundSends
+from holdfast._worker.report import AttemptEnd
 
 KIND = "no_handler_registered"
 MAX_AT_ONCE = 1000

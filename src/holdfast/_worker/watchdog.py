@@ -18,10 +18,10 @@ from holdfast._connections.session import configure_session, with_defaults
 from holdfast._engine import Engine, leases
 from holdfast._serialization.failure import brief
 from holdfast._telemetry.logs import Log
-from holdfast._worker.attempt import HandlerTimeout, Reporter
 from holdfast._worker.handler import Handler
 from holdfast._worker.jobs import Job, Stop
 from holdfast._worker.releasing import release_statement
+from holdfast._worker.report import HandlerTimeout, Reporter
 from holdfast._workflows.ends import Stopped
 
 T = TypeVar("T")

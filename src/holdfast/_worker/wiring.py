@@ -11,21 +11,21 @@ from holdfast._connections.session import CLIENT_ROLE, WORKER_ROLE
 from holdfast._connections.worker_connection import WorkerConnection
 from holdfast._telemetry.logs import Log, is_for_people
 from holdfast._worker.activity import ActivityReporter
-from holdfast._worker.attempt import DatabaseClock, Reporter
-from holdfast._worker.attempts import Attempts
+from holdfast._worker.attempts import Attempts, RunOpener
+from holdfast._worker.chores import LateSweep
 from holdfast._worker.claiming import Claimer, ClaimLoop
 from holdfast._worker.duties import UnservedQueues, build_duties
 from holdfast._worker.essential_thread import Failed
 from holdfast._worker.executor import ExecutorWorker
 from holdfast._worker.executors import Executors
 from holdfast._worker.heartbeat import Heartbeat
-from holdfast._worker.jobs import HeldJobs, Job
-from holdfast._worker.journals import LoopJournal, RunOpener
+from holdfast._worker.jobs import HeldJobs, Job, Looks, Slots
 from holdfast._worker.leader import MARGIN, Candidate, Leader
 from holdfast._worker.metrics import Metrics
-from holdfast._worker.recording import StepRecorder
-from holdfast._worker.registration import Registration
-from holdfast._worker.releasing import KilledRuns, Releaser
+from holdfast._worker.recording import LoopJournal, StepRecorder
+from holdfast._worker.registration import Registration, StillRegistered
+from holdfast._worker.releasing import KilledRuns, Releaser, StaleJobs
+from holdfast._worker.report import DatabaseClock, Reporter
 from holdfast._worker.running import Runner
 from holdfast._worker.settling import JoinLooker, Settler
 from holdfast._worker.subscription import WorkerApp, queues_of, queues_to_hear
@@ -115,21 +115,20 @@ class WorkerParts:
         self.throttle = WakeupThrottle(throttling, worker_id, queues_of(settings), self.listener.crowded, log)
         self.releaser = Releaser(settling, worker_id, log, metrics)
         self.killed = KilledRuns(settling, worker_id, log)
+        self.join_looker = JoinLooker(settling, recording, log)
         self.jobs = HeldJobs(
-            concurrency=settings.worker_concurrency,
-            lease=settings.lease,
+            Slots(settings.worker_concurrency, settings.lease, log, metrics),
+            Looks(self.listener.woken.set),
             release=self.releaser.release_soon,
-            wake=self.listener.woken.set,
-            look=self._look,
+            suspended=self._suspended,
+            ended=self.join_looker.ended,
             log_tasks=logs_tasks(settings),
             log=log,
             metrics=metrics,
         )
         self.recorder = StepRecorder(recording, worker_id, log, metrics, self.jobs.stop)
-        self.join_looker = JoinLooker(settling, recording, log)
-        self.jobs.on_end = self.join_looker.ended
         self.settler = Settler(
-            settling, worker_id, log, metrics, self.jobs.settled, looks_again=self.jobs.looks_again
+            settling, worker_id, log, metrics, self.jobs.settled, looks_again=self.jobs.looks.after_ends
         )
         self.activity = ActivityReporter(settling, metrics, log)
         self.unserved = UnservedQueues(log)
@@ -140,12 +139,15 @@ class WorkerParts:
             outage=deps.outage,
             failed=thread_failed,
         )
+        # The next leader recovers what a dead leader held: a term must not outlast the timeout of a worker.
+        term = min(settings.term, settings.worker_timeout)
+        self.candidate = Candidate(worker_id, term, self.leader, log)
         self.heartbeat = self._build_heartbeat()
         self.watchdog = Watchdog(
             deps.loop,
             tick=_tick_of(settings),
             stuck=stuck,
-            job_of=self.jobs.job_of,
+            job_of=self.jobs.slots.job_of,
             when_blocked=when_blocked,
             chores=(self.heartbeat.check_deadline, self.leader.check_deadline, every_tick),
             log=log,
@@ -173,8 +175,6 @@ class WorkerParts:
 
     def _build_heartbeat(self) -> Heartbeat:
         deps, settings = self._deps, self._deps.settings
-        # The next leader recovers what a dead leader held: a term must not outlast the timeout of a worker.
-        term = min(settings.term, settings.worker_timeout)
         return Heartbeat(
             url=deps.url,
             worker_id=deps.worker_id,
@@ -183,9 +183,16 @@ class WorkerParts:
             jobs=self.jobs,
             stop=functools.partial(call_in_loop, deps.loop, self.jobs.stop),
             told=functools.partial(call_in_loop, deps.loop, self.jobs.told),
-            register=self.registration.statement,
-            registered_again=functools.partial(call_in_loop, deps.loop, self._claim_again),
-            candidate=Candidate(deps.worker_id, term, self.leader, deps.log),
+            errands=(
+                StillRegistered(
+                    self.registration.statement,
+                    functools.partial(call_in_loop, deps.loop, self._claim_again),
+                    deps.log,
+                ),
+                StaleJobs(self.jobs, deps.worker_id, deps.log, deps.metrics),
+                LateSweep(deps.worker_id, deps.log),
+                self.candidate,
+            ),
             clock=self._clock,
             log=deps.log,
             outage=deps.outage,
@@ -193,7 +200,12 @@ class WorkerParts:
             failed=self._thread_failed,
         )
 
-    def _look(self, job: Job) -> None:
+    def hand_over(self) -> None:
+        """Give up leadership in the thread of the heartbeat, so that no request to lead can follow."""
+        self.candidate.withdraw()
+        self.heartbeat.wake()
+
+    def _suspended(self, job: Job) -> None:
         if job.waits_for_tasks:
             self.join_looker.expect_joins()
         self.recorder.look(job)

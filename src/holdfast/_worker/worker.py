@@ -191,15 +191,15 @@ class Worker:
     async def _wind_down(self) -> None:
         """Stop claiming, let handlers end in time, send their reports, release the rest."""
         parts, jobs = self._parts, self._parts.jobs
-        handing_over = asyncio.create_task(asyncio.to_thread(parts.leader.close, parts.heartbeat.withdraw))
+        handing_over = asyncio.create_task(asyncio.to_thread(parts.leader.close, parts.hand_over))
         ends_at = time.monotonic() + self._settings.grace.total_seconds()
-        self._log.info("worker_stopping", running=len(jobs.running), at_once=self._at_once.is_set())
+        self._log.info("worker_stopping", running=len(jobs.slots.running), at_once=self._at_once.is_set())
         await self._up_to(LAST_STATEMENT_SECONDS, _done(self._loops["claim"]), hurry=True)
         jobs.give_back(parts.runner.stop_starting())
-        await self._up_to(ends_at - time.monotonic(), jobs.nothing_runs.wait(), hurry=True)
-        for job in list(jobs.running):
+        await self._up_to(ends_at - time.monotonic(), jobs.slots.nothing_runs.wait(), hurry=True)
+        for job in list(jobs.slots.running):
             jobs.stop(job, "shutdown")
-        await self._up_to(UNWIND_SECONDS, jobs.nothing_runs.wait())
+        await self._up_to(UNWIND_SECONDS, jobs.slots.nothing_runs.wait())
         await self._up_to(LAST_STATEMENT_SECONDS, parts.settler.emptied())
         jobs.give_back(list(jobs.held))
         await self._up_to(LAST_STATEMENT_SECONDS, parts.releaser.emptied())

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from holdfast._engine.steps import RecordedStep
-from holdfast._worker.attempt import NotDecoded, bind_call
+from holdfast._worker.attempt import bind_call
 from holdfast._worker.handler import Handler
+from holdfast._worker.report import NotDecoded
 from holdfast._workflows.calls import Calls
 from holdfast._workflows.children import Children
 from holdfast._workflows.ends import Continued

@@ -11,17 +11,11 @@ from typing import Any, Protocol
 
 from holdfast._telemetry import tracing
 from holdfast._telemetry.current_job import current_job
-from holdfast._worker.attempt import (
-    AttemptEnd,
-    bind_call,
-    end_of_error,
-    end_of_value,
-    error_in,
-    through_middleware,
-)
+from holdfast._telemetry.logs import SilentLog
+from holdfast._worker.attempt import Attempt, awaiting, bind_call, blocking, making, through_middleware
 from holdfast._worker.handler import Handler
+from holdfast._worker.report import AttemptEnd, Reports
 from holdfast._workflows.calls import Calls
-from holdfast._workflows.ends import Suspended
 from holdfast._workflows.run import Run
 from holdfast.isolation.child_run import WorkerChannel, open_run, refuse_transaction
 from holdfast.isolation.process_tree import writable_memory
@@ -79,93 +73,150 @@ class ChildAttempt:
         return time.monotonic() + self._ahead
 
 
-class ChildAttempts:
-    """Runs attempts one at a time. Coroutines share one event loop, as they do in a worker."""
+class ChildReports(Reports[AttemptEnd]):
+    """The end itself, which the child process sends to its worker, with what the run remembers."""
 
-    def __init__(self, application: ChildApplication, channel: ChildChannel) -> None:
-        self._channel = channel
-        self._application = application
-        self._handlers = application.handlers
-        self._middlewares = tuple(application.middlewares)
-        self._loop: asyncio.Runner | None = None
-
-    def run(self, attempt: ChildAttempt) -> AttemptEnd | None:
-        """How it ended, or None if it was stopped."""
-        handler = self._handlers.get(attempt.type)
-        if handler is None:
-            message = f"the child process has no handler for {attempt.type}"
-            return AttemptEnd.failed("no_handler_registered", message)
-        current_job.set(attempt)
-        try:
-            with _limited(attempt.resources), tracing.joined(attempt.metadata):
-                value = self._call(attempt, handler)
-                end = end_of_value(handler, attempt.calls, value)
-        except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the attempt, not the process
-            if attempt.stop is not None:
-                return None
-            end = _end_of_error(attempt, handler, error)
-        finally:
-            current_job.set(None)
-        if attempt.steps is not None:
-            end.report = attempt.steps.report(end.status)
+    def write(self, task: ChildAttempt, end: AttemptEnd) -> AttemptEnd:
+        if task.steps is not None:
+            end.report = task.steps.report(end.status)
         return end
 
-    def _call(self, attempt: ChildAttempt, handler: Handler) -> Any:
-        open_steps = functools.partial(self._open_steps, attempt, is_async=handler.is_async)
-        bound = bind_call(attempt, handler, attempt.send_progress, refuse_transaction, open_steps)
-        if handler.is_async or self._middlewares:
-            self._loop = self._loop or asyncio.Runner()
-            return self._loop.run(self._call_in_loop(attempt, handler, bound))
-        return _call_interruptibly(attempt, functools.partial(_with_steps, attempt, bound))
+    def raised(self, task: ChildAttempt, handler: Handler, error: BaseException) -> AttemptEnd:
+        end = super().raised(task, handler, error)
+        if isinstance(error, MemoryError) and task.resources.get("memory") is not None:
+            end.error = {**(end.error or {}), "kind": "memory_limit"}
+        return end
 
-    def _open_steps(self, attempt: ChildAttempt, *, is_async: bool) -> Run:
-        if attempt.steps is not None:
-            return attempt.steps
+
+class ChildAttempts:
+    """Makes attempts one at a time. Coroutines share one event loop, as they do in a worker."""
+
+    def __init__(self, application: ChildApplication, channel: ChildChannel) -> None:
+        self.channel = channel
+        self.application = application
+        self.middlewares = tuple(application.middlewares)
+        self._handlers = application.handlers
+        self._loop: asyncio.Runner | None = None
+
+    def run(self, task: ChildAttempt) -> AttemptEnd | None:
+        """How it ended, or None if it was stopped."""
+        handler = self._handlers.get(task.type)
+        if handler is None:
+            message = f"the child process has no handler for {task.type}"
+            return AttemptEnd.failed("no_handler_registered", message)
+        current_job.set(task)
+        attempt = _Attempt(task, handler, self)
+        try:
+            with _limited(task.resources), tracing.joined(task.metadata):
+                if handler.is_async or self.middlewares:
+                    self._loop = self._loop or asyncio.Runner()
+                    return self._loop.run(self._run_in_loop(attempt))
+                work = making(attempt, _Here(task))
+                return blocking(work)
+        except BaseException:
+            if task.stop is None:
+                raise
+            return None  # it was stopped at its very end
+        finally:
+            current_job.set(None)
+
+    def open_run(self, task: ChildAttempt, *, is_async: bool) -> Run:
+        if task.steps is not None:
+            return task.steps
         if is_async:
-            self._channel.attach(asyncio.get_running_loop())
-        attempt.steps = open_run(
-            attempt, self._channel, lambda: self._application.settings, is_async=is_async
-        )
-        return attempt.steps
+            self.channel.attach(asyncio.get_running_loop())
+        task.steps = open_run(task, self.channel, lambda: self.application.settings, is_async=is_async)
+        return task.steps
 
-    async def _call_in_loop(self, attempt: ChildAttempt, handler: Handler, bound: Callable[[], Any]) -> Any:
-        async def blocking() -> Any:
-            """A plain function may block the loop: nothing else runs in it, and a signal interrupts it."""
-            cancel, attempt.cancel = attempt.cancel, None
-            try:
-                return _call_interruptibly(attempt, functools.partial(_with_steps, attempt, bound))
-            finally:
-                attempt.cancel = cancel
-
+    async def _run_in_loop(self, attempt: "_Attempt") -> AttemptEnd | None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None  # noqa: S101 - a coroutine runs in a task
-        attempt.cancel = functools.partial(loop.call_soon_threadsafe, task.cancel)
-        proceed: Callable[[], Awaitable[Any]] = bound if handler.is_async else blocking
-        if handler.remembers_first and handler.is_async:
-            await self._open_steps(attempt, is_async=True).aload()
-        if self._middlewares:
-            proceed = through_middleware(self._middlewares, attempt, proceed)
+        attempt.task.cancel = functools.partial(loop.call_soon_threadsafe, task.cancel)
         try:
-            try:
-                return await proceed()
-            finally:
-                if handler.is_async and attempt.steps is not None and attempt.stop is None:
-                    await attempt.steps.aended()
-                    if attempt.steps.suspended is not None:
-                        raise Suspended  # also if the handler has caught the first one
+            work = making(attempt, _InLoop(attempt, self.middlewares))
+            return await awaiting(work)
         finally:
-            self._channel.detach()
+            self.channel.detach()
             await _cancel_others(task)
 
 
-def _with_steps(attempt: ChildAttempt, bound: Callable[[], Any]) -> Any:
-    try:
-        return bound()
-    finally:
-        if attempt.steps is not None and attempt.stop is None:
-            attempt.steps.ended()
-            if attempt.steps.suspended is not None:
-                raise Suspended  # also if the handler has caught the first one
+class _Attempt(Attempt[AttemptEnd]):
+    def __init__(self, task: ChildAttempt, handler: Handler, attempts: ChildAttempts) -> None:
+        super().__init__(task, handler, ChildReports(), SilentLog())
+        self._attempts = attempts
+
+    @property
+    def run(self) -> Run | None:
+        steps: Run | None = self.task.steps
+        return steps
+
+    def bind(self) -> Callable[[], Any]:
+        return bind_call(self.task, self.handler, self.task.send_progress, refuse_transaction, self.open_run)
+
+    def open_run(self) -> Run:
+        return self._attempts.open_run(self.task, is_async=self.handler.is_async)
+
+
+class _Here:
+    """The main thread of the child process, while no event loop runs."""
+
+    def __init__(self, task: ChildAttempt) -> None:
+        self._task = task
+
+    def load(self, run: Run) -> None:
+        _call_interruptibly(self._task, run.load)
+
+    def call(self, attempt: Attempt[Any], bound: Callable[[], Any]) -> Any:
+        del attempt
+        return _call_interruptibly(self._task, bound)
+
+    def end_run(self, run: Run) -> None:
+        _call_interruptibly(self._task, run.ended)
+
+    def commit(self, attempt: Any, report: Any) -> None:
+        """A child process has no transaction."""
+
+    def roll_back(self, transaction: Any) -> None:
+        """A child process has no transaction."""
+
+
+class _InLoop:
+    """The event loop of the child process. A plain function may block it: nothing else runs."""
+
+    def __init__(self, attempt: _Attempt, middlewares: Sequence[Middleware]) -> None:
+        self._task: ChildAttempt = attempt.task
+        self._is_async = attempt.handler.is_async
+        self._middlewares = middlewares
+
+    def load(self, run: Run) -> Awaitable[None]:
+        return run.aload() if self._is_async else self._blocked(run.load)
+
+    def call(self, attempt: Attempt[Any], bound: Callable[[], Any]) -> Awaitable[Any]:
+        del attempt
+        proceed: Callable[[], Awaitable[Any]] = bound
+        if not self._is_async:
+            proceed = functools.partial(self._blocked, bound)
+        if self._middlewares:
+            proceed = through_middleware(self._middlewares, self._task, proceed)
+        return proceed()
+
+    def end_run(self, run: Run) -> Awaitable[None]:
+        return run.aended() if self._is_async else self._blocked(run.ended)
+
+    async def _blocked(self, call: Callable[[], Any]) -> Any:
+        """A signal interrupts it."""
+        task = self._task
+        cancel, task.cancel = task.cancel, None
+        try:
+            return _call_interruptibly(task, call)
+        finally:
+            task.cancel = cancel
+
+    async def commit(self, attempt: Any, report: Any) -> None:
+        """A child process has no transaction."""
+
+    async def roll_back(self, transaction: Any) -> None:
+        """A child process has no transaction."""
 
 
 def _call_interruptibly(attempt: ChildAttempt, bound: Callable[[], Any]) -> Any:
@@ -184,15 +235,6 @@ async def _cancel_others(task: "asyncio.Task[Any]") -> None:
         other.cancel()
     if others:
         await asyncio.wait(others, timeout=LINGER_SECONDS)
-
-
-def _end_of_error(attempt: ChildAttempt, handler: Handler, error: BaseException) -> AttemptEnd:
-    if attempt.steps is not None and attempt.steps.suspended is not None:
-        return AttemptEnd("suspend")
-    end = end_of_error(handler, attempt.attempt, error_in(attempt.calls, error))
-    if isinstance(error, MemoryError) and attempt.resources.get("memory") is not None:
-        end.error = {**(end.error or {}), "kind": "memory_limit"}
-    return end
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from holdfast._serialization.failure import brief, fitted
 from holdfast._telemetry import tracing
 from holdfast._worker.app_import import find_origin
-from holdfast._worker.attempt import AttemptEnd
 from holdfast._worker.executor import CannotStart, Executor, ExecutorTask, ExecutorWorker, unusable
 from holdfast._worker.handler import Handler
+from holdfast._worker.report import AttemptEnd
 from holdfast._worker.subscription import WorkerApp
 from holdfast._workflows.journal import Journal
 from holdfast.errors import ConfigurationError

@@ -17,7 +17,7 @@ from pydantic_core import from_json
 from holdfast._engine.steps import StartingStep
 from holdfast._serialization.preview import MAX_PREVIEW_BYTES
 from holdfast._serialization.text import report_json, storable_json, storage_problem
-from holdfast._worker.attempt import AttemptEnd, Status
+from holdfast._worker.report import AttemptEnd, Status
 from holdfast._workflows.facts import StepKind
 from holdfast._workflows.memory import FailedStep, RunReport, StepMemo, Wait
 from holdfast._workflows.step import MAX_NAME_BYTES

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast._worker.attempt import AttemptEnd
+from holdfast._worker.report import AttemptEnd
 from holdfast.isolation.child_process import ChildBootFailed, ChildProcess, ChildRun, RunCalls
 from holdfast.isolation.run_end import RunBounds, RunEnd
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast._worker.attempt import AttemptEnd
+from holdfast._worker.report import AttemptEnd
 from holdfast.isolation.child_intake import Intake
 from holdfast.isolation.child_messages import ANSWER, READY, REFUSED, MalformedMessage, MessageLimits, Told
 from holdfast.isolation.child_protocol import ChildBoot, encode_message

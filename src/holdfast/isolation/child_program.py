@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._serialization.failure import describe
 from holdfast._telemetry.logs import configure, name_worker
 from holdfast._worker.app_import import Origin, load
-from holdfast._worker.attempt import AttemptEnd
+from holdfast._worker.report import AttemptEnd
 from holdfast._workflows.ends import Stopped
 from holdfast._workflows.memory import DEFAULT_MAX_RESULT_BYTES, RunReport
 from holdfast.isolation.child_attempt import ChildApplication, ChildAttempt, ChildAttempts

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from holdfast._engine.steps import StartingStep
-from holdfast._worker.attempt import HandlerTimeout
+from holdfast._worker.report import HandlerTimeout
 from holdfast._workflows.drivers import Awaiting, Blocking
 from holdfast._workflows.journal import Host, Journal, Read, Recorded, Started
 from holdfast._workflows.memory import FailedStep, RunReport, RunState, RunTask, StepMemo

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast._serialization.failure import fitted
-from holdfast._worker.attempt import AttemptEnd, NotEncoded, check_answer, end_of_not_encoded
 from holdfast._worker.envelope import Envelope
 from holdfast._worker.executor import CannotStart, Executor, ExecutorTask, ExecutorWorker
 from holdfast._worker.handler import Handler
+from holdfast._worker.report import AttemptEnd, NotEncoded, check_answer, end_of_not_encoded
 from holdfast._worker.subscription import WorkerApp
 from holdfast.errors import ConfigurationError
 from holdfast.isolation.account_check import check_account

@@ -14,8 +14,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast._worker.attempt import AttemptEnd
 from holdfast._worker.handler import Handler
+from holdfast._worker.report import AttemptEnd
 from holdfast._workflows.ends import Stopped
 from holdfast.isolation.child_attempt import ChildApplication, ChildAttempt
 from holdfast.isolation.ray_node import attempt_on_node

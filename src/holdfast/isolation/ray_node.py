@@ -74,8 +74,8 @@ def _run(boot: Mapping[str, Any], attempt: ChildAttempt, messages: "queue.Queue[
 
 
 class _Attempts(ChildAttempts):
-    def _open_steps(self, attempt: ChildAttempt, *, is_async: bool) -> Run:
-        del attempt, is_async
+    def open_run(self, task: ChildAttempt, *, is_async: bool) -> Run:
+        del task, is_async
         raise RuntimeError(NO_STEPS)
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from holdfast._serialization.failure import error_of, fitted
-from holdfast._worker.attempt import AttemptEnd
 from holdfast._worker.executor import ExecutorTask
+from holdfast._worker.report import AttemptEnd
 from holdfast.isolation.spawner_client import ProcessExit, signal_name
 from holdfast.resources import Resources, size_text
 from holdfast.retry import RetryPolicy, next_delay

@@ -15,12 +15,11 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast._worker.attempt import AttemptEnd
 from holdfast._worker.envelope import Envelope, FunctionFailed
 from holdfast._worker.executor import Executor, ExecutorTask, ExecutorWorker, unusable
 from holdfast._worker.handler import Handler
+from holdfast._worker.report import AttemptEnd, CommitUnknown
 from holdfast._worker.subscription import WorkerApp, serves_messages
-from holdfast._worker.transactions import CommitUnknown
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.messages.message_checks import check_sms_sender, parse_address
 from holdfast.messages.message_plan import (

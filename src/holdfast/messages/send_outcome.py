@@ -10,7 +10,7 @@ from typing import Any
 from holdfast._engine.leases import LastError
 from holdfast._serialization.failure import error_of
 from holdfast._serialization.text import json_object, report_json
-from holdfast._worker.attempt import AttemptEnd
+from holdfast._worker.report import AttemptEnd
 from holdfast.messages.provider import SendFailed, Sent
 
 SAFE_SHARE = 0.95  # of the time for which a provider recognises a key; the rest covers delays

@@ -25,11 +25,18 @@ from holdfast._connections.session import (
 from holdfast._engine import AsyncEngine, leases
 from holdfast._engine.leases import LastError
 from holdfast._serialization.text import RawJson
-from holdfast._worker.attempt import AttemptEnd, NotEncoded, check_answer, end_of_not_encoded
 from holdfast._worker.envelope import Envelope, FunctionFailed, function_envelope
 from holdfast._worker.executor import Executor, ExecutorTask, ExecutorWorker
 from holdfast._worker.handler import Handler
-from holdfast._worker.transactions import CommitUnknown, end_of_unknown_commit, finished, judged
+from holdfast._worker.report import (
+    AttemptEnd,
+    CommitUnknown,
+    NotEncoded,
+    check_answer,
+    end_of_not_encoded,
+    end_of_unknown_commit,
+)
+from holdfast._worker.transactions import finished, judged
 from holdfast.errors import HoldfastError, NotFound, translate
 
 T = TypeVar("T")

@@ -17,7 +17,6 @@ from holdfast._engine.steps import WaitingRun
 from holdfast._engine.tasks import ENDED, TaskStatus
 from holdfast._serialization.text import load_json, report_json, with_zone
 from holdfast._telemetry.logs import SilentLog
-from holdfast._worker.attempt import AttemptEnd
 from holdfast._worker.batches import is_alone
 from holdfast._worker.executor import ExecutorWorker
 from holdfast._worker.executors import Executors
@@ -25,6 +24,7 @@ from holdfast._worker.handler import Handler
 from holdfast._worker.jobs import Job, Stop
 from holdfast._worker.registration import schedules_of
 from holdfast._worker.releasing import release_statement
+from holdfast._worker.report import AttemptEnd
 from holdfast._worker.scheduling import FireSchedules
 from holdfast._worker.transactions import JobTransaction
 from holdfast.app import App
@@ -111,7 +111,7 @@ def in_database(settings: Settings, worker_id: str, write: Callable[[Any, Attemp
         url=settings.database_url or "",
         worker_id=worker_id,
         settings=settings,
-        log=silent_log(),
+        log=SilentLog(),
         write=write,
         settled=lambda *_: None,
         record_killed=lambda *_: None,

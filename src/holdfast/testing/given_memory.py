@@ -11,9 +11,8 @@ from pydantic_core import to_json
 
 from holdfast._engine.steps import StartingStep
 from holdfast._serialization.failure import describe
-from holdfast._worker.attempts import Attempts
+from holdfast._worker.attempts import Attempts, JobHost
 from holdfast._worker.jobs import Job
-from holdfast._worker.journals import JobHost
 from holdfast._worker.transactions import RecordedTransaction
 from holdfast._workflows.drivers import Awaiting, Blocking, Driver
 from holdfast._workflows.facts import FactRow, StepFact

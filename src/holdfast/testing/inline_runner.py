@@ -14,7 +14,12 @@ from uuid import uuid4
 
 from holdfast._engine.leases import Claimed
 from holdfast._telemetry.logs import SilentLog
-from holdfast._worker.attempt import (
+from holdfast._worker.attempt import Attempt
+from holdfast._worker.attempts import Attempts, JobAttempt, OpenRun
+from holdfast._worker.batches import BatchAttempt, RunningBatch, decode_batch
+from holdfast._worker.handler import Handler
+from holdfast._worker.jobs import Job
+from holdfast._worker.report import (
     DatabaseClock,
     HandlerTimeout,
     NotDecoded,
@@ -22,10 +27,6 @@ from holdfast._worker.attempt import (
     ReportedTask,
     Reporter,
 )
-from holdfast._worker.attempts import Attempts, OpenRun
-from holdfast._worker.batches import BatchAttempts, RunningBatch
-from holdfast._worker.handler import BatchHandler, Handler
-from holdfast._worker.jobs import Job
 from holdfast._worker.transactions import JobTransaction
 from holdfast._worker.unhandled import no_handler
 from holdfast._worker.watchdog import WatchedHandler
@@ -33,6 +34,7 @@ from holdfast.middleware import Middleware
 from holdfast.testing.clock import Clock
 
 T = TypeVar("T")
+R = TypeVar("R")
 WORKER_ID = "holdfast.testing"
 INTERRUPT_AFTER_SECONDS = 0.5
 
@@ -108,26 +110,53 @@ class InlineRunner:
             send_progress=self._send_progress,
             log=SilentLog(),
         )
-        self._batches = BatchAttempts(self._attempts, recorder, SilentLog())
 
     def run(self, job: Job, loop: CoroutineRunner) -> str | None:
         """Run it in this thread, a coroutine in the loop. Each handler gets its own context variables."""
         handler = self._start(job)
         if handler is None:
             return self._recorder.write(job, no_handler(job))
+        attempt = JobAttempt(job, handler, self._attempts)
         if self._attempts.needs_loop(handler):
-            return loop.run(self._attempts.run(job, handler), context=contextvars.copy_context())
-        return contextvars.copy_context().run(self._attempts.run_here, job, handler)
+            running = self._attempts.run(attempt)
+            return loop.run(running, context=contextvars.copy_context())
+        return contextvars.copy_context().run(self._attempts.run_here, attempt)
 
     async def arun(self, job: Job) -> str | None:
         """Run it in the running event loop, a plain function in a thread."""
         handler = self._start(job)
         if handler is None:
             return self._recorder.write(job, no_handler(job))
+        attempt = JobAttempt(job, handler, self._attempts)
         if not self._attempts.needs_loop(handler):
-            return await asyncio.to_thread(self._attempts.run_here, job, handler)
-        # A separate task, as in a worker: cancelling the test must not look like an error of the handler.
-        task = asyncio.create_task(self._attempts.run(job, handler))
+            return await asyncio.to_thread(self._attempts.run_here, attempt)
+        return await self._in_task(attempt)
+
+    def run_batch(self, jobs: Sequence[Job], loop: CoroutineRunner) -> list[tuple[Job, str | None]]:
+        """Run the tasks of one type together, and return the report about each."""
+        handler, batch, refused = self._start_batch(jobs)
+        if not batch.jobs:
+            return list(refused)
+        attempt, context = BatchAttempt(batch, handler, self._attempts), contextvars.copy_context()
+        if self._attempts.needs_loop(handler):
+            running = self._attempts.run(attempt)
+            reports = loop.run(running, context=context)
+        else:
+            reports = context.run(self._attempts.run_here, attempt)
+        return [*refused, *zip(batch.jobs, reports or (), strict=True)]
+
+    async def arun_batch(self, jobs: Sequence[Job]) -> list[tuple[Job, str | None]]:
+        """The same in the running event loop."""
+        handler, batch, refused = self._start_batch(jobs)
+        if not batch.jobs:
+            return list(refused)
+        attempt = BatchAttempt(batch, handler, self._attempts)
+        return [*refused, *zip(batch.jobs, await self._in_task(attempt) or (), strict=True)]
+
+    async def _in_task(self, attempt: Attempt[R]) -> R | None:
+        """A separate task, as in a worker: cancelling the test must not look like an error of the handler."""
+        running = self._attempts.run(attempt)
+        task = asyncio.create_task(running)
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:
@@ -135,43 +164,14 @@ class InlineRunner:
             raise
         return task.result()
 
-    def run_batch(self, jobs: Sequence[Job], loop: CoroutineRunner) -> list[tuple[Job, str | None]]:
-        """Run the tasks of one type together, and return the report about each."""
-        handler, together, batch, refused = self._start_batch(jobs)
-        if self._attempts.needs_loop(handler):
-            running = self._batches.run(batch, handler, together)
-            return [
-                *refused,
-                *zip(batch.jobs, loop.run(running, context=contextvars.copy_context()), strict=True),
-            ]
-        context = contextvars.copy_context()
-        return [
-            *refused,
-            *zip(batch.jobs, context.run(self._batches.run_here, batch, handler, together), strict=True),
-        ]
-
-    async def arun_batch(self, jobs: Sequence[Job]) -> list[tuple[Job, str | None]]:
-        """The same in the running event loop."""
-        handler, together, batch, refused = self._start_batch(jobs)
-        task = asyncio.create_task(self._batches.run(batch, handler, together))
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
-        return [*refused, *zip(batch.jobs, task.result(), strict=True)]
-
     def close(self) -> None:
         self._attempts.close()
 
-    def _start_batch(
-        self, jobs: Sequence[Job]
-    ) -> tuple[Handler, BatchHandler, RunningBatch, list[tuple[Job, str]]]:
+    def _start_batch(self, jobs: Sequence[Job]) -> tuple[Handler, RunningBatch, list[tuple[Job, str]]]:
         for job in jobs:
             self._start(job)
         handler = self.handlers[jobs[0].type]
-        assert handler.batch is not None  # noqa: S101 - the caller has looked
-        return handler, handler.batch, *self._batches.decode(jobs, handler)
+        return handler, *decode_batch(jobs, handler, self._recorder)
 
     def _send_progress(self, job: Job) -> None:
         self._heartbeat(job)

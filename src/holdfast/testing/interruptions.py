@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from holdfast._engine import Engine, Statement
-from holdfast._worker.attempts import Attempts
+from holdfast._worker.attempts import Attempts, JobHost
 from holdfast._worker.jobs import Job
-from holdfast._worker.journals import JobHost
 from holdfast._worker.transactions import RecordedTransaction
 from holdfast._workflows.drivers import Awaiting, Blocking, RecordingDriver
 from holdfast._workflows.journal import Recorded

@@ -8,9 +8,8 @@ from typing import Any
 from holdfast._engine import Engine, steps
 from holdfast._engine.steps import StartingStep
 from holdfast._serialization.text import load_json
-from holdfast._worker.attempts import Attempts
+from holdfast._worker.attempts import Attempts, JobHost
 from holdfast._worker.jobs import Job
-from holdfast._worker.journals import JobHost
 from holdfast._worker.reading import ResultPages
 from holdfast._worker.transactions import RecordedTransaction
 from holdfast._workflows.drivers import Awaiting, Blocking

@@ -103,7 +103,7 @@ BUGS = [
     ),
     Bug(
         "no worker sweeps if the leader does not",
-        "_worker/heartbeat.py",
+        "_worker/chores.py",
         "state.sweep_in.total_seconds() <= 0:",
         "state.sweep_in.total_seconds() <= -86400:",
         "tests/worker/test_heartbeat.py",

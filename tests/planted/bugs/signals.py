@@ -131,9 +131,9 @@ BUGS = [
     ),
     Bug(
         "a handler that catches its suspension ends the run",
-        "_worker/attempts.py",
-        "        if run.suspended is not None:\n            raise Suspended  # the handler has caught it",
-        "        if False:\n            raise Suspended",
+        "_worker/attempt.py",
+        "    if run.suspended is not None:\n        raise Suspended  # the handler has caught it",
+        "    if False:\n        raise Suspended",
         "tests/worker/test_step_rules.py",
     ),
     Bug(

@@ -138,7 +138,7 @@ BUGS = [
     Bug(
         "a worker claims however many reports wait to be stored",
         "_worker/jobs.py",
-        "if len(self.held) - len(self.running) - len(self.waiting) > MAX_UNREPORTED:",
+        "if len(self.held) - len(self.slots.running) - len(self.slots.waiting) > MAX_UNREPORTED:",
         "if False:",
         "tests/worker/test_running.py::test_nothing_is_claimed_while_too_many_reports_wait",
     ),
