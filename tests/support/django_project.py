@@ -10,7 +10,7 @@ from django.db import connections
 from django.test.utils import setup_test_environment, teardown_test_environment
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast import settings as holdfast_settings
+from holdfast.settings import loading
 
 HOLDFAST: dict[str, Any] = {"NAME": "django_tests", "WORKER_CONCURRENCY": 7}
 
@@ -56,7 +56,7 @@ def _configure() -> None:
         TASKS={"default": {"BACKEND": "holdfast.contrib.django.backend.HoldfastBackend"}},
     )
     django.setup()
-    holdfast_settings._provided.clear()  # other tests of this process do without Django
+    loading._provided.clear()  # other tests of this process do without Django
 
 
 @contextmanager
@@ -83,10 +83,10 @@ def django_project(dsn: str) -> Iterator[Any]:
     with django_connection(dsn) as connection:
         from holdfast.contrib.django.conf import provided_settings
 
-        holdfast_settings.provide_settings(provided_settings)
+        loading.provide_settings(provided_settings)
         setup_test_environment()
         try:
             yield connection
         finally:
             teardown_test_environment()
-            holdfast_settings._provided.clear()
+            loading._provided.clear()

@@ -205,6 +205,15 @@ def test_a_misspelt_setting_in_pyproject_is_refused_with_the_names_that_exist() 
         Settings.load()
 
 
+def test_a_bad_value_in_pyproject_is_refused_with_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_pyproject('worker_concurrency = "many"')
+    with pytest.raises(ConfigurationError, match=r"^pyproject\.toml: worker_concurrency='many' cannot"):
+        Settings.load()
+    monkeypatch.setenv("WORKER_CONCURRENCY", "most")
+    with pytest.raises(ConfigurationError, match=r"^WORKER_CONCURRENCY='most' cannot be used"):
+        Settings.load()
+
+
 def test_a_broken_pyproject_is_refused() -> None:
     Path("pyproject.toml").write_text("[tool.holdfast")
     with pytest.raises(ConfigurationError, match=r"pyproject\.toml cannot be read"):

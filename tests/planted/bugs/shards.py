@@ -146,7 +146,7 @@ BUGS = [
     ),
     Bug(
         "a test of Django uses the database of DATABASE_URL",
-        "settings/__init__.py",
+        "settings/loading.py",
         "**_environment(), **database, **arguments",
         "**database, **_environment(), **arguments",
         "tests/contrib/django/test_app.py",
