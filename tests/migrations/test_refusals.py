@@ -116,6 +116,16 @@ def test_a_server_that_is_too_old_is_refused(blank: Database, release: Release) 
     assert traces(blank.connect()) == []
 
 
+def test_a_database_whose_text_may_be_anything_is_refused(blank: Database) -> None:
+    name = f"{blank.name}_ascii"
+    blank.connect().execute(f"create database {name} encoding 'SQL_ASCII' template template0 locale 'C'")
+    try:
+        with pytest.raises(MigrationRefused, match="UTF8 is needed, and this one is in SQL_ASCII"):
+            migrate(make_conninfo(blank.dsn, dbname=name))
+    finally:
+        blank.connect().execute(f"drop database {name}")
+
+
 def test_a_server_that_is_not_there_is_not_a_refusal(blank: Database) -> None:
     with pytest.raises(DatabaseUnavailable):
         migrate(make_conninfo(blank.dsn, dbname="nowhere"))

@@ -18,6 +18,10 @@ begin
   if pg_catalog.current_setting('server_version_num')::integer < 150000 then
     raise exception using message = pg_catalog.format(
       'PostgreSQL 15 or later is needed, and this is %s.', pg_catalog.current_setting('server_version'));
+  elsif pg_catalog.current_setting('server_encoding') <> 'UTF8' then
+    raise exception using message = pg_catalog.format(
+      'A database in the encoding UTF8 is needed, and this one is in %s. Create one with encoding ''UTF8''.',
+      pg_catalog.current_setting('server_encoding'));
   end if;
 end
 $$;
