@@ -318,15 +318,15 @@ BUGS = [
     Bug(
         "a run that fails for good leaves its children",
         "sql/functions/finish.sql",
-        "    perform queues.end_waits(_lost);",
+        "    perform queues.end_waits(_lost || waited);",
         "    null;",
         "tests/sql/test_children.py",
     ),
     Bug(
         "a dead letter leaves its children",
-        "sql/functions/leases.sql",
-        "    perform queues.end_waits(_dead);",
-        "    null;",
+        "sql/functions/finish.sql",
+        "filter (where s.status <> 'succeeded'),",
+        "filter (where s.status not in ('succeeded', 'dead_letter')),",
         "tests/sql/test_children.py",
     ),
     Bug(
@@ -459,8 +459,9 @@ BUGS = [
     ),
     Bug(
         "a lease beside an outcome stops all sweeps",
-        "sql/functions/leases.sql",
-        "where (select true from queues.outcome o where o.task_id = f.task_id limit 1) is null\n",
+        "sql/functions/finish.sql",
+        "where f.n is not null or (select true from queues.outcome o "
+        "where o.task_id = f.task_id limit 1) is null\n",
         "where true\n",
         "tests/sql/test_sweep.py",
     ),

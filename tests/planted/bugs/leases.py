@@ -48,8 +48,8 @@ BUGS = [
     Bug(
         "release gives back a task with any token",
         "sql/functions/leases.sql",
-        "and l.token = g.token and l.worker_id = release.worker_id for update skip locked) l),\n",
-        "and l.worker_id = release.worker_id for update skip locked) l),\n",
+        "and l.token = g.token and l.worker_id = release.worker_id for update skip locked) l)\n",
+        "and l.worker_id = release.worker_id for update skip locked) l)\n",
         "tests/sql/test_release.py",
     ),
     Bug(
@@ -69,15 +69,15 @@ BUGS = [
     Bug(
         "an attempt counts when it is finished and not when it is claimed",
         "sql/functions/leases.sql",
-        "s.lane_id, s.used from settled s where not s.over",
-        "s.lane_id, s.used - 1 from settled s where not s.over",
+        "case when w.unbegun then f.attempt - 1 else t.used end as used",
+        "case when w.unbegun then f.attempt - 1 else t.used - 1 end as used",
         "tests/sql/test_sweep.py",
     ),
     Bug(
         "a released task loses an attempt",
         "sql/functions/leases.sql",
-        "      f.attempt - 1\n    from freed f),",
-        "      f.attempt\n    from freed f),",
+        "f.n, null, f.attempt - 1,\n",
+        "f.n, null, f.attempt,\n",
         "tests/sql/test_release.py",
     ),
     Bug(

@@ -216,8 +216,8 @@ BUGS = [
     Bug(
         "a task sleeps past its deadline",
         "sql/functions/finish.sql",
-        "else settle_mixed.now end, g.ends_at) as run_at),",
-        "else settle_mixed.now end, null) as run_at),",
+        "else settle_mixed.now end, g.ends_at) as run_at\n",
+        "else settle_mixed.now end, null) as run_at\n",
         "tests/sql/test_deadline.py",
     ),
     Bug(

@@ -1,5 +1,6 @@
 -- The end of an attempt: the worker reports, and the lease becomes an outcome, a ready row with another time, or the
--- next generation of the run. What follows the end of any task is in notify_waiters.
+-- next generation of the run. All ends of leases but the fast one share end_leases, which a release, a sweep and the
+-- cancellation of chores call as well. What follows the end of any task is in notify_waiters.
 -- Invariant: only the holder of the lease, with its token, can settle an attempt, and only once. The lease is removed
 -- and what the task becomes is written in one statement. A repeated report changes nothing and says so, and no content
 -- of a report keeps a task from ending.
@@ -40,16 +41,17 @@ declare
   -- The commit waits for the disk, whatever the session says. A setting of the function would end before the commit.
   _durable constant text := queues.commit_to_disk();
   _now constant timestamptz := queues.clock();
+  _looks_again constant text := case when looks_again then worker_id end;
   _settled record;
   _told boolean;
 begin
   -- Assignments call a function without a statement around it, which would cost a tenth of a small finish.
   if _mixed then
-    _settled := queues.settle_mixed(worker_id, results, _now);
+    _settled := queues.settle_mixed(worker_id, results, _now, _looks_again);
   else
     _settled := queues.settle_succeeded(worker_id, results, _now);
+    _told := queues.notify_waiters(_settled.accepted, _looks_again);
   end if;
-  _told := queues.notify_waiters(_settled.accepted, case when looks_again then worker_id end);
   if cardinality(_settled.accepted) = jsonb_array_length(results) then
     return query select accepted.task_id, 'accepted' from unnest(_settled.accepted) accepted(task_id);
   else
@@ -59,29 +61,21 @@ begin
 end
 $$;
 
--- Settles results of every kind: to an outcome, to ready, or parked if the task was deleted while it ran. Returns the
--- accepted results and their positions.
+-- Settles results of every kind: decides what becomes of each task, and has end_leases write it. Returns the accepted
+-- results and their positions.
 -- Internal: called by finish. Locks: lease rows, without waiting.
 create or replace function queues.settle_mixed(
-  worker_id text, results jsonb, now timestamptz, out accepted uuid[], out places integer[])
+  worker_id text, results jsonb, now timestamptz, looks_again text, out accepted uuid[], out places integer[])
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _parked uuid[];
-  _awaited uuid[];
-  _dead uuid[];
-  _unsent uuid[];
-  _lost uuid[];
-  _suspended integer[];
-  _snoozed uuid[];
-  _continued jsonb;
-  _left uuid[];
+  _ends queues.lease_end[];
 begin
   with given as materialized (
     select r.n::integer as n, r.task_id, r.token, queues.storable(r.result) as result, r.run_at, r.started_at, r.steps,
-      r.payload, r.ends_at,
+      r.ends_at,
       case when refused.why is null then r.status else 'failed' end as status,
       case when refused.why is null then queues.storable(r.error, 65536)
         else jsonb_build_object('kind', 'invalid_arguments', 'message', refused.why) end as error
@@ -92,117 +86,186 @@ begin
     cross join lateral (
       select case when r.status = 'continue' then queues.why_not_continue(r.payload) end as why) refused
     order by r.task_id),
-  free as materialized (
-    select g.* from given g
-    cross join lateral (
-      select from queues.lease l
-      where l.task_id = g.task_id and l.token = g.token and l.worker_id = settle_mixed.worker_id
-      for update skip locked) l),
-  freed as (
-    delete from queues.lease l using free g
-    where l.task_id = any (array(select task_id from free)) and l.task_id = g.task_id
-      and g.status in ('succeeded', 'failed', 'cancelled', 'retry', 'snooze', 'suspend', 'continue')
-    returning l.task_id, l.token, l.claimed_at, l.lane_id, l.attempt, l.deleted, l.awaited, l.generation, g.n, g.status,
-      g.result, g.error, g.steps, g.payload,
+  held as materialized (
+    select g.n, g.task_id, g.token, g.status, g.result, g.error, g.steps, l.attempt, l.generation,
       coalesce(l.started_at, greatest(l.claimed_at,
         least(coalesce(g.started_at, l.claimed_at), settle_mixed.now))) as started_at,
       -- A task with a deadline is due at the latest then, so that it ends. The function ignores a null.
       least(case when g.run_at > settle_mixed.now and g.run_at < settle_mixed.now + interval '100 years' then g.run_at
         when g.run_at is null and g.status = 'retry' then settle_mixed.now + queues.backoff(l.attempt)
-        else settle_mixed.now end, g.ends_at) as run_at),
-  settled as materialized (
+        else settle_mixed.now end, g.ends_at) as run_at
+    from given g
+    cross join lateral (
+      select l.claimed_at, l.started_at, l.attempt, l.generation from queues.lease l
+      where l.task_id = g.task_id and l.token = g.token and l.worker_id = settle_mixed.worker_id
+      for update skip locked) l
+    where g.status in ('succeeded', 'failed', 'cancelled', 'retry', 'snooze', 'suspend', 'continue')),
+  settled as (
     select f.*, case f.status when 'retry' then case when t.used >= t.max_attempts then 'dead_letter' end
       when 'snooze' then null when 'suspend' then null when 'continue' then null else f.status end as ending,
       -- A snooze gives the attempt back. A run that is suspended or goes on has come as far as it could.
       case f.status when 'snooze' then f.attempt - 1 when 'suspend' then 0 when 'continue' then 0 else t.used
-        end as used
-    from freed f
+        end as used,
+      f.status in ('retry', 'failed') or f.status = 'cancelled' and f.error is not null as failed
+    from held f
     left join lateral (
       select t.max_attempts, queues.attempts_used(f.task_id, f.token, f.attempt, f.generation, f.steps) as used
-      from queues.task t where t.task_id = f.task_id and f.status = 'retry' offset 0) t on true),
-  ended as (
+      from queues.task t where t.task_id = f.task_id and f.status = 'retry' offset 0) t on true)
+  select array_agg(row(s.task_id, s.n, s.ending, s.used, s.run_at, s.started_at, s.result,
+    queues.error_message(s.error, null), null, null,
+    case s.status when 'snooze' then 'snoozed' when 'suspend' then 'suspended' when 'continue' then 'continued' end,
+    case when s.status in ('snooze', 'suspend') then jsonb_build_object('run_at', s.run_at)
+      when s.status = 'continue' then jsonb_build_object('generation', coalesce(s.generation, 1) + 1) end
+      || case when s.error is null then '{}' else jsonb_build_object('kind', queues.error_kind(s.error, null)) end,
+    case when s.failed then queues.error_kind(s.error, 'handler_error') end,
+    case when s.failed then queues.error_message(s.error, 'no message') end, s.error, false,
+    -- The worker has left these to others, which learn now when they are due.
+    s.status = 'snooze'
+      and s.error ->> 'kind' in ('no_handler_registered', 'executor_not_available', 'executor_failed')
+      and s.run_at <= settle_mixed.now + interval '6 seconds')::queues.lease_end order by s.task_id)
+  into _ends from settled s;
+  if _ends is not null then
+    select e.task_ids, e.places into accepted, places
+    from queues.end_leases(_ends, now, '{}', results, looks_again) e;
+  end if;
+end
+$$;
+
+-- Ends leases that the caller has locked: removes them, writes what becomes of their tasks, and does what follows for
+-- others. This is the only end of a lease, but for settle_succeeded, which is this for tasks that all succeeded, and
+-- cancel_now. Of each end, status is that of the outcome, or null if the task is ready again, at run_at and with so
+-- many attempts used; n is its place among the reports. waited are tasks that ended without a lease. looks_again is a
+-- worker that claims after this call by itself. Returns the tasks and their places: a report may name one twice.
+create or replace function queues.end_leases(
+  ends queues.lease_end[], now timestamptz, waited uuid[] default '{}', reports jsonb default null,
+  looks_again text default null, out task_ids uuid[], out places integer[])
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  _told uuid[];
+  _succeeded uuid[];
+  _lost uuid[];
+  _cancelled uuid[];
+  _continued integer[];
+  _suspended integer[];
+  _parked uuid[];
+  _awaited uuid[];
+  _unbegun uuid[];
+  _dead uuid[];
+  _swept uuid[];
+  _unsent uuid[];
+  _waking uuid[];
+begin
+  with ending as materialized (
+    select e.* from unnest(ends) e),
+  freed as (
+    delete from queues.lease l using ending e
+    where l.task_id = any (array(select e.task_id from ending e)) and l.task_id = e.task_id
+    returning l.token, l.claimed_at, l.lane_id, l.attempt, l.deleted, l.awaited, l.worker_id, l.generation, e.*),
+  settled as materialized (
+    select f.* from freed f
+    -- A lease beside an outcome or a ready row, which only a repair by hand can leave, must not stop the others.
+    where f.n is not null or (select true from queues.outcome o where o.task_id = f.task_id limit 1) is null
+      and (select true from queues.ready r where r.task_id = f.task_id limit 1) is null),
+  written as (
+    -- If it was recovered, without the token, so that a worker that reports later gets lost, not already_done.
     insert into queues.outcome (task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id,
-      reason, result)
-    select s.task_id, s.token, s.claimed_at, s.started_at, settle_mixed.now, s.attempt, s.ending,
-      settle_mixed.worker_id,
-      case when s.ending <> 'succeeded' then queues.error_message(s.error, null) end, s.result
-    from settled s where s.ending is not null),
-  returned as (
+      reason, result, cause, cause_id)
+    select s.task_id, case when not s.recovered then s.token end, s.claimed_at, s.started_at, end_leases.now, s.attempt,
+      s.status, s.worker_id, case when s.status <> 'succeeded' then s.reason end, s.result, s.cause, s.cause_id
+    from settled s where s.status is not null),
+  given_back as (
     insert into queues.ready (task_id, run_at, lane_id, attempt)
-    select s.task_id, s.run_at, s.lane_id, s.used
-    from settled s where s.ending is null),
+    select s.task_id, s.run_at, s.lane_id, s.used from settled s where s.status is null),
   erred as (
     insert into queues.error (task_id, token, claimed_at, started_at, occurred_at, retry_at, attempt, recovered, kind,
       message, worker_id, detail, generation, error_group)
-    select s.task_id, s.token, s.claimed_at, s.started_at, settle_mixed.now,
-      case when s.ending is null then s.run_at end, s.attempt, false, e.kind, e.message, settle_mixed.worker_id,
-      s.error, coalesce(s.generation, 1), queues.group_of_error(t.type, e.kind, s.error, e.message)
+    select s.task_id, s.token, s.claimed_at, s.started_at, end_leases.now, case when s.status is null then s.run_at end,
+      s.attempt, s.recovered, s.error_kind, s.error_message, s.worker_id, s.error, coalesce(s.generation, 1),
+      queues.group_of_error(t.type, s.error_kind, s.error, s.error_message)
     from settled s
-    cross join lateral (
-      select queues.error_kind(s.error, 'handler_error') as kind, queues.error_message(s.error, 'no message') as message
-      offset 0) e
     cross join lateral (select t.type from queues.task t where t.task_id = s.task_id offset 0) t
-    where s.status in ('retry', 'failed') or s.status = 'cancelled' and s.error is not null),
-  snoozed as (
+    where s.error_kind is not null),
+  recorded as (
     insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason, data)
-    select s.task_id, case s.status when 'snooze' then 'snoozed' when 'suspend' then 'suspended' else 'continued' end,
-      settle_mixed.now, s.token, s.attempt,
-      settle_mixed.worker_id, session_user, queues.error_message(s.error, null),
-      jsonb_build_object('claimed_at', s.claimed_at, 'started_at', s.started_at)
-        || case s.status when 'continue' then jsonb_build_object('generation', coalesce(s.generation, 1) + 1)
-          else jsonb_build_object('run_at', s.run_at) end
-        || case when s.error is null then '{}' else jsonb_build_object('kind', queues.error_kind(s.error, null)) end
-    from settled s where s.status in ('snooze', 'suspend', 'continue'))
+    select s.task_id, s.act, end_leases.now, s.token, s.attempt, s.worker_id,
+      case s.act when 'cancelled' then 'holdfast' else session_user end, s.reason,
+      case when s.act <> 'cancelled' then
+        jsonb_build_object('claimed_at', s.claimed_at, 'started_at', s.started_at) || coalesce(s.act_data, '{}') end
+    from settled s where s.act is not null)
   select array_agg(s.task_id order by s.n), array_agg(s.n order by s.n),
-    array_agg(s.task_id) filter (where s.ending is null and s.deleted),
-    array_agg(s.task_id) filter (where s.awaited),
-    array_agg(s.task_id) filter (where s.ending = 'dead_letter' and s.error -> 'sent' is distinct from 'false'),
-    array_agg(s.task_id) filter (where s.ending = 'dead_letter' and s.error -> 'sent' = 'false'),
-    array_agg(s.task_id) filter (where s.ending <> 'succeeded'),
-    array_agg(s.n) filter (where s.status = 'suspend'),
-    array_agg(s.task_id) filter (where s.status = 'snooze' and s.used = 0),
-    jsonb_agg(jsonb_build_object('task_id', s.task_id, 'payload', s.payload))
-      filter (where s.status = 'continue'),
+    array_agg(s.task_id order by s.n) filter (where s.act is distinct from 'released'),
+    array_agg(s.task_id) filter (where s.status = 'succeeded'),
+    array_agg(s.task_id) filter (where s.status <> 'succeeded'),
+    array_agg(s.task_id) filter (where s.act = 'cancelled'),
+    array_agg(s.n) filter (where s.act = 'continued'), array_agg(s.n) filter (where s.act = 'suspended'),
+    array_agg(s.task_id) filter (where s.status is null and s.deleted), array_agg(s.task_id) filter (where s.awaited),
+    array_agg(s.task_id) filter (where s.act in ('snoozed', 'released') and s.used = 0),
+    array_agg(s.task_id) filter (where s.status = 'dead_letter' and not s.recovered
+      and s.error -> 'sent' is distinct from 'false'),
+    array_agg(s.task_id) filter (where s.status = 'dead_letter' and s.recovered),
+    array_agg(s.task_id) filter (where s.status = 'dead_letter' and not s.recovered and s.error -> 'sent' = 'false'),
     array(select distinct on (s.lane_id) s.task_id from settled s
-      where s.status = 'snooze'
-        and s.error ->> 'kind' in ('no_handler_registered', 'executor_not_available', 'executor_failed')
-        and s.run_at <= settle_mixed.now + interval '6 seconds')
-  into accepted, places, _parked, _awaited, _dead, _unsent, _lost, _suspended, _snoozed, _continued, _left
+      where s.status is null and s.wakes and s.deleted is not true)
+  into task_ids, places, _told, _succeeded, _lost, _cancelled, _continued, _suspended, _parked, _awaited,
+    _unbegun, _dead, _swept, _unsent, _waking
   from settled s;
 
-  if jsonb_path_exists(results, '$[*].steps') then
-    perform queues.insert_steps(results, places, now);
+  -- What the run itself remembers and waits for. Steps come first: children of a step that is over are left alone.
+  if jsonb_path_exists(reports, '$[*].steps') then
+    perform queues.insert_steps(reports, places, now);
   end if;
-  delete from queues.wait w
-  where w.task_id = any (array(select o.task_id from queues.outcome o where o.task_id = any (accepted)));
-  if _lost is not null then
-    perform queues.end_waits(_lost);
+  if _succeeded is not null then
+    delete from queues.wait w where w.task_id = any (_succeeded);
+  end if;
+  if _lost is not null or waited <> '{}' then
+    perform queues.end_waits(_lost || waited);
   end if;
   if _continued is not null then
-    perform queues.begin_generations(_continued, now);
+    perform queues.begin_generations((
+      select jsonb_agg(jsonb_build_object('task_id', reports -> (c.n - 1) -> 'task_id',
+        'payload', reports -> (c.n - 1) -> 'payload'))
+      from unnest(_continued) c(n)), now);
   end if;
   if _suspended is not null then
-    perform queues.write_waits(results, _suspended, now);
+    perform queues.write_waits(reports, _suspended, now);
   end if;
 
+  -- Tasks that were given back and may not stay ready; then what waits for the ended ones.
   if _parked is not null then
     perform queues.park(_parked);
   end if;
-  if _awaited is not null then
-    perform queues.bring_back(_awaited);
+  if _awaited is not null or waited <> '{}' then
+    perform queues.bring_back(_awaited || waited);
   end if;
-  if _snoozed is not null then
-    perform queues.cancel_replaced(_snoozed);
+  if _unbegun is not null then
+    perform queues.cancel_replaced(_unbegun);
   end if;
-  -- The worker has left these to others, which learn now when they are due.
-  perform queues.wake_for(l.task_id) from unnest(_left) l(task_id);
+  if _cancelled is not null or waited <> '{}' then
+    perform queues.settle_joins(_cancelled || waited, '{}', now);
+  end if;
+  if _told is not null or waited <> '{}' then
+    perform queues.notify_waiters(_told || waited, looks_again);
+  end if;
   if _dead is not null then
     perform queues.call_error_handlers(_dead, 'outcome_unknown', 'its attempts are used up, and none came to an end',
       false, true, now);
   end if;
+  if _swept is not null then
+    perform queues.call_error_handlers(_swept, 'outcome_unknown',
+      'its worker was silent, and there are no attempts left', false, true, now);
+  end if;
   if _unsent is not null then  -- the worker knows that the provider was not called
     perform queues.call_error_handlers(_unsent, null, null, false, false, now);
   end if;
+  if _cancelled is not null or waited <> '{}' then
+    perform queues.call_error_handlers(_cancelled || waited, 'cancelled', 'the run that waited for it has ended', true,
+      true, now);
+  end if;
+  perform queues.wake_for(w.task_id) from unnest(_waking) w(task_id);
 end
 $$;
 

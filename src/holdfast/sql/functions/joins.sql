@@ -348,8 +348,8 @@ $$;
 
 -- Moves the pointers of joins (advance_joins) and makes runs due whose join is over. Returns the runs to look at again
 -- after the commit: their pointer moved, or their ready row was locked.
--- Internal: called by wake_chores, look_at_joins, wake_joined, cancel_chores, cancel and hold_back. Locks: rows of
--- queues.wait, then ready rows, without waiting.
+-- Internal: called by wake_chores, look_at_joins, wake_joined, end_leases, cancel_now, cancel_chores and hold_back.
+-- Locks: rows of queues.wait, then ready rows, without waiting.
 create or replace function queues.settle_joins(ended uuid[], runs uuid[], now timestamptz)
 returns uuid[]
 language plpgsql volatile
@@ -697,8 +697,7 @@ $$;
 
 -- Removes what runs waited for that have ended without success, or that are removed. Children that a step of them still
 -- waits for are to be cancelled, unless they were started to be left.
--- Internal: called by cancel, cancel_chores, settle_mixed and recover_leases after the outcome was written, and by
--- prune.
+-- Internal: called by cancel_now and end_leases after the outcome was written, and by prune.
 create or replace function queues.end_waits(task_ids uuid[])
 returns void
 language sql volatile
@@ -747,7 +746,8 @@ declare
   _valid bigint[];
   _void bigint[];
   _kept uuid[];
-  _ended uuid[];
+  _waited uuid[];
+  _ends queues.lease_end[];
   _done integer;
 begin
   -- A separate statement, so that it sees what was committed before those rows were locked.
@@ -766,49 +766,40 @@ begin
     delete from queues.ready r where r.task_id = any (_ready) and r.task_id = any (array(
       select c.task_id from queues.chore c where c.kind = 'c' and c.chore_id = any (_valid)))
     returning r.task_id, r.attempt),
-  freed as (
-    delete from queues.lease l where l.task_id = any (_held) and l.task_id = any (array(
-      select c.task_id from queues.chore c where c.kind = 'c' and c.chore_id = any (_valid)))
-    returning l.*),
-  ended as materialized (
-    select g.task_id, null::bigint as token, null::timestamptz as claimed_at, null::timestamptz as started_at,
-      g.attempt, null::text as worker_id from gone g
-    union all
-    select f.task_id, f.token, f.claimed_at, f.started_at, f.attempt, f.worker_id from freed f),
   written as (
-    insert into queues.outcome (
-      task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id, reason, cause, cause_id)
-    select e.task_id, e.token, e.claimed_at, e.started_at, cancel_chores.now, e.attempt, 'cancelled', e.worker_id,
-      c.reason, c.cause, c.cause_id
-    from ended e
+    insert into queues.outcome (task_id, finished_at, attempt, status, reason, cause, cause_id)
+    select g.task_id, cancel_chores.now, g.attempt, 'cancelled', c.reason, c.cause, c.cause_id
+    from gone g
     cross join lateral (
       select c.reason, c.cause, c.cause_id from queues.chore c
-      where c.kind = 'c' and c.task_id = e.task_id and c.chore_id = any (_valid) order by c.chore_id limit 1) c
+      where c.kind = 'c' and c.task_id = g.task_id and c.chore_id = any (_valid) order by c.chore_id limit 1) c
     on conflict do nothing
-    returning task_id, token, attempt, worker_id, reason),
+    returning task_id, attempt, reason),
   recorded as (
-    insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason)
-    select w.task_id, 'cancelled', cancel_chores.now, w.token, w.attempt, w.worker_id, 'holdfast', w.reason
-    from written w)
-  select coalesce(array_agg(w.task_id), '{}') into _ended from written w;
+    insert into queues.act (task_id, act, occurred_at, attempt, actor, reason)
+    select w.task_id, 'cancelled', cancel_chores.now, w.attempt, 'holdfast', w.reason from written w)
+  select coalesce(array_agg(w.task_id), '{}') into _waited from written w;
+  select array_agg(row(l.task_id, null, 'cancelled', null, null, l.started_at, null, c.reason, c.cause, c.cause_id,
+    'cancelled', null, null, null, null, false, false)::queues.lease_end)
+  into _ends
+  from queues.lease l
+  cross join lateral (
+    select c.reason, c.cause, c.cause_id from queues.chore c
+    where c.kind = 'c' and c.task_id = l.task_id and c.chore_id = any (_valid) order by c.chore_id limit 1) c
+  where l.task_id = any (_held);
+  if _ends is not null or _waited <> '{}' then
+    perform queues.end_leases(_ends, now, _waited);
+  end if;
 
   -- One that is in neither table now is moving between them, unless it has ended or was deleted.
   delete from queues.chore c
-  where c.kind = 'c' and c.chore_id = any (chores) and (c.task_id = any (_ended)
-    or c.chore_id = any (_void)
+  where c.kind = 'c' and c.chore_id = any (chores) and (c.chore_id = any (_void)
     or (select true from queues.outcome o where o.task_id = c.task_id limit 1)
     or (select true from queues.deletion d where d.task_id = c.task_id limit 1)
     or (select true from queues.task t where t.task_id = c.task_id limit 1) is null);
   get diagnostics _done = row_count;
   if _kept is not null then  -- a task that comes after others waits for them again
     perform queues.settle_joins('{}', _kept, now);
-  end if;
-  if _ended <> '{}' then
-    perform queues.bring_back(_ended);
-    perform queues.end_waits(_ended);
-    perform queues.settle_joins(_ended, '{}', now);
-    perform queues.notify_waiters(_ended);
-    perform queues.call_error_handlers(_ended, 'cancelled', 'the run that waited for it has ended', true, true, now);
   end if;
   return _done;
 end

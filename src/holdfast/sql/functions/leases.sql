@@ -214,21 +214,16 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _parked uuid[];
-  _awaited uuid[];
-  _dead uuid[];
-  _unbegun uuid[];
-  _one_per_lane uuid[];
+  _ends queues.lease_end[];
+  _ended uuid[];
 begin
-  with freed as (
-    delete from queues.lease l where l.task_id = any (task_ids) returning l.*),
-  settled as materialized (
-    select f.*, t.type, w.unbegun, t.used >= t.max_attempts and not w.unbegun as over,
+  with settled as (
+    select f.*, w.unbegun, t.used >= t.max_attempts and not w.unbegun as over,
       case when w.unbegun then f.attempt - 1 else t.used end as used,
       case when w.unbegun then coalesce(f.run_at, t.run_at) else recover_leases.now end as due
-    from freed f
+    from queues.lease f
     cross join lateral (
-      select t.type, t.max_attempts, t.run_at, queues.attempts_used(f.task_id, f.token, f.attempt, f.generation) as used
+      select t.max_attempts, t.run_at, queues.attempts_used(f.task_id, f.token, f.attempt, f.generation) as used
       from queues.task t where t.task_id = f.task_id offset 0) t
     cross join lateral (
       -- With offset 0, so that the worker is looked up once, and not again for each column that depends on it.
@@ -237,59 +232,19 @@ begin
         select from queues.worker w
         where w.worker_id = f.worker_id and w.listed_at > f.lease_until and w.started_at <= f.claimed_at) as unbegun
       offset 0) w
-    -- A lease beside an outcome or a ready row, which only a repair by hand can leave, must not stop the others.
-    where (select true from queues.outcome o where o.task_id = f.task_id limit 1) is null
-      and (select true from queues.ready r where r.task_id = f.task_id limit 1) is null),
-  ended as (
-    -- Without the token, so that a worker that reports later gets lost, not already_done.
-    insert into queues.outcome (task_id, claimed_at, started_at, finished_at, attempt, status, worker_id, reason)
-    select s.task_id, s.claimed_at, s.started_at, recover_leases.now, s.attempt, 'dead_letter', s.worker_id,
-      'lease_expired'
-    from settled s where s.over),
-  returned as (
-    insert into queues.ready (task_id, run_at, lane_id, attempt)
-    select s.task_id, s.due, s.lane_id, s.used from settled s where not s.over),
-  released as (
-    insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason, data)
-    select s.task_id, 'released', recover_leases.now, s.token, s.attempt, s.worker_id, session_user,
-      'its worker had not begun it', jsonb_build_object('claimed_at', s.claimed_at, 'started_at', null)
-    from settled s where s.unbegun),
-  erred as (
-    insert into queues.error (task_id, token, claimed_at, started_at, occurred_at, retry_at, attempt, recovered, kind,
-      message, worker_id, generation, error_group)
-    select s.task_id, s.token, s.claimed_at, s.started_at, recover_leases.now,
-      case when not s.over then recover_leases.now end, s.attempt, true, e.kind, e.message, s.worker_id,
-      coalesce(s.generation, 1), queues.group_of_error(s.type, e.kind, null, e.message)
-    from settled s
-    cross join lateral (
-      select case when silent_since is null then 'lease_expired' else 'worker_lost' end as kind,
-        case when silent_since is null
-          then format('worker %s was silent past the end of its lease at %s', s.worker_id, s.lease_until)
-          else format('worker %s was silent since %s and counts as dead', s.worker_id, silent_since) end as message
-      offset 0) e
-    where not s.unbegun)
-  select count(*) filter (where not s.over), count(*) filter (where s.over),
-    array_agg(s.task_id) filter (where s.deleted and not s.over), array_agg(s.task_id) filter (where s.awaited),
-    array_agg(s.task_id) filter (where s.over), array_agg(s.task_id) filter (where s.unbegun and s.used = 0),
-    array(select distinct on (s.lane_id) s.task_id from settled s where not s.over and s.deleted is not true)
-  into recovered, dead, _parked, _awaited, _dead, _unbegun, _one_per_lane from settled s;
-
-  if _parked is not null then
-    perform queues.park(_parked);
-  end if;
-  if _awaited is not null then
-    perform queues.bring_back(_awaited);
-  end if;
-  if _unbegun is not null then
-    perform queues.cancel_replaced(_unbegun);
-  end if;
-  perform queues.notify_waiters(task_ids);
-  if _dead is not null then
-    perform queues.end_waits(_dead);
-    perform queues.call_error_handlers(_dead, 'outcome_unknown',
-      'its worker was silent, and there are no attempts left', false, true, recover_leases.now);
-  end if;
-  perform queues.wake_for(r.task_id) from unnest(_one_per_lane) r(task_id);
+    where f.task_id = any (task_ids))
+  select array_agg(row(s.task_id, null, case when s.over then 'dead_letter' end, s.used, s.due, s.started_at, null,
+    case when s.unbegun then 'its worker had not begun it' else 'lease_expired' end, null, null,
+    case when s.unbegun then 'released' end, null,
+    case when not s.unbegun then case when silent_since is null then 'lease_expired' else 'worker_lost' end end,
+    case when not s.unbegun then case when silent_since is null
+      then format('worker %s was silent past the end of its lease at %s', s.worker_id, s.lease_until)
+      else format('worker %s was silent since %s and counts as dead', s.worker_id, silent_since) end end, null, true,
+    true)::queues.lease_end)
+  into _ends from settled s;
+  _ended := (select e.task_ids from queues.end_leases(_ends, now) e);
+  select count(*) filter (where e.status is null), count(e.status) into recovered, dead
+  from unnest(_ends) e where e.task_id = any (_ended);
 end
 $$;
 
@@ -310,7 +265,7 @@ $$;
 
 -- Removes tasks that were deleted while they ran from the ready rows, until they are restored. Runs after the statement
 -- that made them ready, so that it sees a deletion committed at any time before.
--- Internal: called by settle_mixed, release and recover_leases. Locks: deletions. It waits for nobody who restores or
+-- Internal: called by end_leases. Locks: deletions. It waits for nobody who restores or
 -- cancels such a task: they lock its lease first, and the caller has that.
 create or replace function queues.park(task_ids uuid[])
 returns void
@@ -347,49 +302,22 @@ declare
   _checked constant boolean := queues.check_batch('held', held);
   _now constant timestamptz := queues.clock();
   _released integer[];
-  _parked uuid[];
-  _awaited uuid[];
-  _unbegun uuid[];
-  _one_per_lane uuid[];
+  _ends queues.lease_end[];
 begin
   with given as materialized (
     select h.n::integer as n, h.task_id, h.token
     from rows from (jsonb_to_recordset(held) as (task_id uuid, token bigint)) with ordinality h(task_id, token, n)
     order by h.task_id),
-  free as materialized (
-    select g.* from given g
+  held as (
+    select g.n, l.* from given g
     cross join lateral (
-      select from queues.lease l
-      where l.task_id = g.task_id and l.token = g.token and l.worker_id = release.worker_id for update skip locked) l),
-  freed as (
-    delete from queues.lease l using free g
-    where l.task_id = any (array(select task_id from free)) and l.task_id = g.task_id
-    returning l.*, g.n),
-  returned as (
-    insert into queues.ready (task_id, run_at, lane_id, attempt)
-    select f.task_id, coalesce(f.run_at, (select t.run_at from queues.task t where t.task_id = f.task_id)), f.lane_id,
-      f.attempt - 1
-    from freed f),
-  recorded as (
-    insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, data)
-    select f.task_id, 'released', _now, f.token, f.attempt, f.worker_id, session_user,
-      jsonb_build_object('claimed_at', f.claimed_at, 'started_at', f.started_at)
-    from freed f)
-  select coalesce(array_agg(f.n), '{}'), array_agg(f.task_id) filter (where f.deleted),
-    array_agg(f.task_id) filter (where f.awaited), array_agg(f.task_id) filter (where f.attempt = 1),
-    array(select distinct on (f.lane_id) f.task_id from freed f where f.deleted is not true)
-  into _released, _parked, _awaited, _unbegun, _one_per_lane from freed f;
-
-  if _parked is not null then
-    perform queues.park(_parked);
-  end if;
-  if _awaited is not null then
-    perform queues.bring_back(_awaited);
-  end if;
-  if _unbegun is not null then
-    perform queues.cancel_replaced(_unbegun);
-  end if;
-  perform queues.wake_for(r.task_id) from unnest(_one_per_lane) r(task_id);
+      select l.* from queues.lease l
+      where l.task_id = g.task_id and l.token = g.token and l.worker_id = release.worker_id for update skip locked) l)
+  select array_agg(row(f.task_id, f.n, null, f.attempt - 1,
+    coalesce(f.run_at, (select t.run_at from queues.task t where t.task_id = f.task_id)), f.started_at, null, null,
+    null, null, 'released', null, null, null, null, false, true)::queues.lease_end)
+  into _ends from held f;
+  _released := case when _ends is null then '{}' else (select e.places from queues.end_leases(_ends, _now) e) end;
   return query
   select h.task_id, case
       when h.n = any (_released) then 'released'

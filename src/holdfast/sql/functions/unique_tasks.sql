@@ -378,7 +378,7 @@ $$;
 -- have not begun any more, and older arguments must not overtake newer ones. One that has gone on by ctx.continue_as
 -- has begun. Runs after the statement that made them ready, so that it sees an enqueue that is committed; one that is
 -- committed later is due after them.
--- Internal: called by release, recover_leases and settle_mixed. Locks: ready rows that the caller has inserted.
+-- Internal: called by end_leases. Locks: ready rows that the caller has inserted.
 create or replace function queues.cancel_replaced(task_ids uuid[])
 returns void
 language plpgsql volatile

@@ -256,6 +256,27 @@ comment on column queues.lease.concurrency_key is 'The key with its namespace: s
 comment on column queues.lease.generation is
   'The same as that of the task, which does not change while the lease is held.';
 
+-- What becomes of a task whose lease ends: see queues.end_leases.
+create type queues.lease_end as (
+  task_id uuid,
+  n integer,
+  status text,
+  used integer,
+  run_at timestamptz,
+  started_at timestamptz,
+  result jsonb,
+  reason text,
+  cause "char",
+  cause_id uuid,
+  act text,
+  act_data jsonb,
+  error_kind text,
+  error_message text,
+  error jsonb,
+  recovered boolean,
+  wakes boolean
+);
+
 create table queues.outcome (
   task_id uuid constraint one_outcome_per_task primary key,
   token bigint,
