@@ -11,8 +11,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from holdfast import App, Task
-from holdfast._connections import session
+from holdfast._connections import pool
 from holdfast._connections.pool import POOL_SIZE
+from holdfast._connections.session import DatabaseAddress
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, NoAnswer, TransactionConflict
 from holdfast.settings import Settings
 from support.database import Database
@@ -153,13 +154,13 @@ def statement_timeout(connection: Any) -> str:
 def test_a_shorter_limit_of_the_login_stays(db: Database) -> None:
     shorter = make_conninfo(db.dsn, options="-c statement_timeout=200")
     for dsn, limit in ((db.dsn, "2s"), (shorter, "200ms")):
-        with session.open_connection(session.DatabaseAddress(partial(str, dsn)), 2) as connection:
+        with pool.open_connection(DatabaseAddress(partial(str, dsn)), 2) as connection:
             assert statement_timeout(connection) == limit
 
 
 def test_a_pooler_is_not_given_a_limit_that_it_would_pass_on(db: Database) -> None:
     with db.connect() as pooled, db.connect() as other:
-        pooled.execute(session._first_statement(other, 2, None))
+        pooled.execute(pool._first_statement(other, 2, None))
         assert statement_timeout(pooled) == "0"
 
 

@@ -266,7 +266,7 @@ def test_a_fork_opens_connections_of_its_own(db: Database) -> None:
 def test_behind_a_pooler_nothing_is_prepared_and_nobody_listens(
     db: Database, app: App, charge: Task[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "is_pooled", lambda *_: True)
+    monkeypatch.setattr(pool, "is_pooled", lambda *_: True)
     handle = [charge.enqueue(n) for n in range(10)][-1]
     with pytest.raises(TimeoutError):
         handle.result(0)

@@ -15,7 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, create_as
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from holdfast import App, Handle, Task
-from holdfast._connections.session import DatabaseAddress, facts_of, open_connection
+from holdfast._connections.pool import open_connection
+from holdfast._connections.session import DatabaseAddress, facts_of
 from holdfast.errors import InvalidArgument, KeyConflict, NotInstalled
 from support.database import Database
 from support.django_project import django_connection

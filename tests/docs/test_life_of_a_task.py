@@ -19,9 +19,9 @@ from support.documents import DOCS, ROOT
 
 PAGE = (DOCS / "explanation" / "life-of-a-task.md").read_text()
 SOURCE = Path(holdfast.__file__).parent
-MAX_FILES = 24
+MAX_FILES = 23
 MAX_STEP_FILES = 9
-MAX_WAIT_FILES = 14
+MAX_WAIT_FILES = 13
 CALLS = """
     select n.nspname || '/' || p.proname, s.calls from pg_stat_xact_user_functions s
     join pg_proc p on p.oid = s.funcid join pg_namespace n on n.oid = p.pronamespace"""

@@ -1,6 +1,9 @@
-"""Pools of connections: one for threads, one for an event loop.
+"""Connections of an application: opened, pooled, and given up when the server is silent.
 
 A call is repeated on another connection only if its caller says that repeating it changes nothing.
+
+TCP does not notice a server, or a proxy before it, that takes statements and never answers: the other side
+acknowledges what it is sent. PostgreSQL's own limits end statements, and not silence.
 
 psycopg_pool does not fit: it connects in the background, so that callers time out instead of seeing what the
 server said, and a connect that is cancelled there keeps `asyncio.run` from ending (psycopg_pool 3.3.3).
@@ -9,17 +12,21 @@ server said, and a connect that is cancelled there keeps `asyncio.run` from endi
 import asyncio
 import select
 import threading
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Generic, TypeVar
 
 import psycopg
 from psycopg.pq import ConnStatus, TransactionStatus
+from psycopg.waiting import wait_async
 
 from holdfast._connections.session import (
+    SINGLE_LOGIN,
     AnyConnection,
     DatabaseAddress,
-    open_async_connection,
-    open_connection,
+    DatabaseFacts,
+    is_pooled,
+    with_defaults,
 )
 from holdfast._engine import AsyncEngine, AsyncPreparedEngine, Engine, PreparedEngine
 from holdfast.errors import DatabaseUnavailable, NoAnswer, TransactionConflict, translate
@@ -30,6 +37,18 @@ AsyncWork = Callable[[AsyncEngine], Awaitable[T]]
 Connect = Callable[[DatabaseAddress], Awaitable[psycopg.AsyncConnection[Any]]]
 
 POOL_SIZE = 8
+SPARE_SECONDS = 1.0
+"""By which the server ends a statement earlier than we give up: then it is known that nothing was written."""
+_INTERVAL = 0.1
+
+_FACTS = f"""to_regclass('holdfast_front.shard') is not null, not {SINGLE_LOGIN},
+  coalesce(to_regclass('holdfast_front.shard'), to_regclass('queues.installation')) is not null"""
+# Not behind a pooler, which would pass the setting on to others, not above a limit that the login has, and
+# not on a front: at a statement timeout, PL/Proxy waits until a shard that hangs has taken a cancel request.
+_LIMIT = """, case when pg_backend_pid() = {pid} and {may_limit}
+  and (current_setting('statement_timeout')::interval = '0'
+    or current_setting('statement_timeout')::interval > '{milliseconds} ms')
+  then set_config('statement_timeout', '{milliseconds}ms', false) end"""
 
 
 def is_lost(connection: AnyConnection) -> bool:
@@ -208,3 +227,131 @@ class AsyncPool:
             raise
         self._idle.give_back(engine)
         return result
+
+
+class LimitedConnection(psycopg.Connection[Any]):
+    """For threads. `reply_seconds` is set once it is open; without it, a call waits for ever."""
+
+    reply_seconds: float | None = None
+    facts: Any = None
+    """Of the database, once it is open: see DatabaseFacts."""
+
+    def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
+        if self.reply_seconds is None:
+            return super().wait(gen, *args, **kwargs)
+        try:
+            return super().wait(_limited(gen, self.reply_seconds), *args, **kwargs)
+        except NoAnswer:
+            self.pgconn.finish()
+            raise
+
+
+class LimitedAsyncConnection(psycopg.AsyncConnection[Any]):
+    """For an event loop. A call that is cancelled closes the connection and ends at once.
+
+    psycopg would ask the server to cancel the statement, and wait up to ten seconds for the answers.
+    """
+
+    reply_seconds: float | None = None
+    facts: Any = None
+    """Of the database, once it is open: see DatabaseFacts."""
+
+    async def wait(
+        self, gen: Generator[Any, Any, T], interval: float = _INTERVAL, *args: Any, **kwargs: Any
+    ) -> T:
+        if self.reply_seconds is None:
+            return await super().wait(gen, interval, *args, **kwargs)
+        limited = _limited(gen, self.reply_seconds)
+        try:
+            return await wait_async(limited, self.pgconn.socket, interval, *args, **kwargs)
+        except (NoAnswer, asyncio.CancelledError):
+            self.pgconn.finish()
+            raise
+
+
+def _limited(talk: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
+    """The same conversation, which ends when the server has been silent for this long."""
+    limit = seconds + SPARE_SECONDS
+    until = time.monotonic() + limit
+    ready: Any = None
+    while True:
+        try:
+            wait = talk.send(ready)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        ready = yield wait
+        if ready:
+            until = time.monotonic() + limit
+        elif time.monotonic() >= until:
+            raise NoAnswer(
+                f"the database has not answered for {seconds:g} s; whether it has done what was asked is "
+                "not known",
+                hint="Check the server and the proxies before it; if it is a front, also its shards, with "
+                "holdfast shards status. HOLDFAST_CALL_TIMEOUT sets this limit.",
+            )
+
+
+def open_connection(address: DatabaseAddress, reply_seconds: float | None = None) -> LimitedConnection:
+    """Return a connection in autocommit, on which no statement takes longer than `reply_seconds`."""
+    url = with_defaults(address.get(), reply_seconds=reply_seconds)
+    try:
+        connection = LimitedConnection.connect(url, autocommit=True)
+        connection.reply_seconds = reply_seconds
+        row = connection.execute(_first_statement(connection, reply_seconds, address.facts)).fetchone()
+    except psycopg.Error as error:
+        raise translate(error) from error
+    _adapt(connection, address, row)
+    return connection
+
+
+async def open_async_connection(
+    address: DatabaseAddress, reply_seconds: float | None = None
+) -> psycopg.AsyncConnection[Any]:
+    """Return a connection in autocommit, on which no statement takes longer than `reply_seconds`."""
+    url = with_defaults(await address.aget(), reply_seconds=reply_seconds)
+    try:
+        connection = await LimitedAsyncConnection.connect(url, autocommit=True)
+    except psycopg.Error as error:
+        raise translate(error) from error
+    connection.reply_seconds = reply_seconds
+    try:
+        row = await (
+            await connection.execute(_first_statement(connection, reply_seconds, address.facts))
+        ).fetchone()
+    except BaseException as error:  # including the cancellation of the caller
+        connection.pgconn.finish()
+        if isinstance(error, psycopg.Error):
+            raise translate(error) from error
+        raise
+    _adapt(connection, address, row)
+    return connection
+
+
+def _first_statement(
+    connection: AnyConnection, reply_seconds: float | None, facts: DatabaseFacts | None
+) -> bytes:
+    asked = _FACTS if facts is None else ", ".join(map(str, facts))
+    statement = f"select pg_backend_pid(), {asked}"
+    if reply_seconds is not None:
+        may_limit = (
+            "to_regclass('holdfast_front.shard') is null" if facts is None else str(not facts.is_front)
+        )
+        milliseconds = round(reply_seconds * 1000)
+        statement += _LIMIT.format(
+            pid=connection.info.backend_pid, milliseconds=milliseconds, may_limit=may_limit
+        )
+    return statement.encode()
+
+
+def _adapt(
+    connection: LimitedConnection | LimitedAsyncConnection,
+    address: DatabaseAddress,
+    row: tuple[Any, ...] | None,
+) -> None:
+    assert row is not None  # noqa: S101 - a select without a condition has one row
+    if is_pooled(connection, row[0]):
+        connection.prepare_threshold = None
+    connection.facts = DatabaseFacts(*row[1:4])
+    if connection.facts.is_installed:
+        address.facts = connection.facts

@@ -10,9 +10,6 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast._connections.limited import LimitedAsyncConnection, LimitedConnection
-from holdfast.errors import translate
-
 AnyConnection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 LOCK_SECONDS = 1.0
@@ -20,17 +17,9 @@ WORKER_ROLE = "holdfast_worker"
 CLIENT_ROLE = "holdfast_client"
 
 # A database of a single login has no roles: the login that uses it owns the schema.
-_SINGLE_LOGIN = """coalesce(
+SINGLE_LOGIN = """coalesce(
   (select pg_get_userbyid(c.relowner) <> 'holdfast_owner' from pg_class c join pg_namespace n
      on n.oid = c.relnamespace where n.nspname = 'queues' and c.relname = 'installation'), false)"""
-_FACTS = f"""to_regclass('holdfast_front.shard') is not null, not {_SINGLE_LOGIN},
-  coalesce(to_regclass('holdfast_front.shard'), to_regclass('queues.installation')) is not null"""
-# Not behind a pooler, which would pass the setting on to others, not above a limit that the login has, and
-# not on a front: at a statement timeout, PL/Proxy waits until a shard that hangs has taken a cancel request.
-_LIMIT = """, case when pg_backend_pid() = {pid} and {may_limit}
-  and (current_setting('statement_timeout')::interval = '0'
-    or current_setting('statement_timeout')::interval > '{milliseconds} ms')
-  then set_config('statement_timeout', '{milliseconds}ms', false) end"""
 SESSION_FACTS = """
 select pg_backend_pid(), count(*) = 2 and not {single_login}
 from pg_roles r
@@ -166,74 +155,9 @@ async def session_facts(connection: psycopg.AsyncConnection[Any], role: str) -> 
 
 
 def _session_facts(role: str) -> bytes:
-    return SESSION_FACTS.format(role=role, single_login=_SINGLE_LOGIN).encode()
-
-
-def open_connection(address: DatabaseAddress, reply_seconds: float | None = None) -> LimitedConnection:
-    """Return a connection in autocommit, on which no statement takes longer than `reply_seconds`."""
-    url = with_defaults(address.get(), reply_seconds=reply_seconds)
-    try:
-        connection = LimitedConnection.connect(url, autocommit=True)
-        connection.reply_seconds = reply_seconds
-        row = connection.execute(_first_statement(connection, reply_seconds, address.facts)).fetchone()
-    except psycopg.Error as error:
-        raise translate(error) from error
-    _adapt(connection, address, row)
-    return connection
-
-
-async def open_async_connection(
-    address: DatabaseAddress, reply_seconds: float | None = None
-) -> psycopg.AsyncConnection[Any]:
-    """Return a connection in autocommit, on which no statement takes longer than `reply_seconds`."""
-    url = with_defaults(await address.aget(), reply_seconds=reply_seconds)
-    try:
-        connection = await LimitedAsyncConnection.connect(url, autocommit=True)
-    except psycopg.Error as error:
-        raise translate(error) from error
-    connection.reply_seconds = reply_seconds
-    try:
-        row = await (
-            await connection.execute(_first_statement(connection, reply_seconds, address.facts))
-        ).fetchone()
-    except BaseException as error:  # including the cancellation of the caller
-        connection.pgconn.finish()
-        if isinstance(error, psycopg.Error):
-            raise translate(error) from error
-        raise
-    _adapt(connection, address, row)
-    return connection
-
-
-def _first_statement(
-    connection: AnyConnection, reply_seconds: float | None, facts: DatabaseFacts | None
-) -> bytes:
-    asked = _FACTS if facts is None else ", ".join(map(str, facts))
-    statement = f"select pg_backend_pid(), {asked}"
-    if reply_seconds is not None:
-        may_limit = (
-            "to_regclass('holdfast_front.shard') is null" if facts is None else str(not facts.is_front)
-        )
-        milliseconds = round(reply_seconds * 1000)
-        statement += _LIMIT.format(
-            pid=connection.info.backend_pid, milliseconds=milliseconds, may_limit=may_limit
-        )
-    return statement.encode()
+    return SESSION_FACTS.format(role=role, single_login=SINGLE_LOGIN).encode()
 
 
 def keeps_session(connection: AnyConnection) -> bool:
     """Return False behind a pooler: no prepared statement, setting or LISTEN outlasts a transaction there."""
     return connection.prepare_threshold is not None
-
-
-def _adapt(
-    connection: LimitedConnection | LimitedAsyncConnection,
-    address: DatabaseAddress,
-    row: tuple[Any, ...] | None,
-) -> None:
-    assert row is not None  # noqa: S101 - a select without a condition has one row
-    if is_pooled(connection, row[0]):
-        connection.prepare_threshold = None
-    connection.facts = DatabaseFacts(*row[1:4])
-    if connection.facts.is_installed:
-        address.facts = connection.facts

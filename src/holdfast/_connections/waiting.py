@@ -19,8 +19,8 @@ from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
 from holdfast._connections.listener import REPLY_SECONDS, TASK_DONE, Listener, NotificationsUnavailable
-from holdfast._connections.pool import AsyncWork
-from holdfast._connections.session import DatabaseAddress, open_async_connection
+from holdfast._connections.pool import AsyncWork, open_async_connection
+from holdfast._connections.session import DatabaseAddress
 from holdfast._connections.shard_addresses import ShardAddresses, read_shard_addresses
 from holdfast._connections.wait_ticket import Subject
 from holdfast._engine import AsyncEngine, processes, tasks

@@ -9,8 +9,8 @@ from uuid import UUID
 import psycopg
 import typer
 
-from holdfast._connections.limited import LimitedConnection
-from holdfast._connections.session import DatabaseAddress, facts_of, open_connection
+from holdfast._connections.pool import LimitedConnection, open_connection
+from holdfast._connections.session import DatabaseAddress, facts_of
 from holdfast._engine import Engine
 from holdfast._engine.shards import list_shards, name_of_shard
 from holdfast._install.postgres import resolve_database_url

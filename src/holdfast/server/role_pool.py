@@ -69,7 +69,7 @@ async def _assume(
     front, has_roles, _ = facts
     settings = _TRANSACTION_SETTINGS.format(
         role="role" if has_roles and not front else "holdfast.role",
-        timeout="0" if front else f"{statement_seconds}s",  # see _LIMIT of _connections/session.py
+        timeout="0" if front else f"{statement_seconds}s",  # see _LIMIT of _connections/pool.py
         may=f"pg_has_role('{role}', 'member')" if front else "true",
     )
     try:

@@ -1,6 +1,7 @@
 """Asks a front which of its shards it reaches."""
 
-from holdfast._connections.session import DatabaseAddress, open_connection
+from holdfast._connections.pool import open_connection
+from holdfast._connections.session import DatabaseAddress
 from holdfast._engine import Engine
 from holdfast._engine.shards import ShardStatus, list_shards, problem_of
 from holdfast.errors import NoAnswer

@@ -19,14 +19,14 @@ BUGS = [
     ),
     Bug(
         "a call waits for ever for a proxy that never answers",
-        "_connections/limited.py",
+        "_connections/pool.py",
         "        elif time.monotonic() >= until:",
         "        elif False:",
         "tests/app/test_call_timeout.py",
     ),
     Bug(
         "a call that the client gave up keeps running on the server",
-        "_connections/session.py",
+        "_connections/pool.py",
         "  then set_config('statement_timeout', '{milliseconds}ms', false) end",
         "  then set_config('statement_timeout', '0', false) end",
         "tests/app/test_call_timeout.py",
