@@ -36,7 +36,7 @@ SEEN = """
 from typer.testing import CliRunner
 
 from holdfast import App
-from holdfast.cli import app as command_line
+from holdfast.cli.command_line import build_app
 from holdfast._engine.enqueue import enqueue, enqueue_many
 from holdfast.errors import InvalidArgument
 from holdfast.server.api.enqueue_request import request_models
@@ -48,7 +48,7 @@ try:
     task.using(color="red")
 except InvalidArgument as error:
     misspelt = error.message
-help_text = CliRunner().invoke(command_line, ["enqueue", "--help"], env={"COLUMNS": "200"}).output
+help_text = CliRunner().invoke(build_app(), ["enqueue", "--help"], env={"COLUMNS": "200"}).output
 statement = enqueue(built)
 print(json.dumps({
     "sql": statement.sql,

@@ -10,10 +10,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from holdfast._engine import Engine, health
-from holdfast.cli import app
 from holdfast.cli.frame import add_commands, confirm
 from holdfast.cli.report import Note, Report, listing, table
-from support.commands import run
+from support.commands import app, run
 from support.database import Database
 
 NOWHERE = "postgresql://nobody@nowhere.invalid/at_all"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.cli import app
 from holdfast.testing.sandbox import Sandbox
+from support.commands import app
 from support.database import Database
 from support.documents import DOCS, code
 from support.engine import Connection, rows, value

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.cli import app
 from holdfast.testing.sandbox import Sandbox
+from support.commands import app
 from support.comms import run
 from support.database import Database
 from support.engine import Connection, Row, rows, value

@@ -241,7 +241,7 @@ def test_a_number_of_processes_below_one_is_refused(db: Database) -> None:
 def test_a_worker_loads_nothing_that_it_does_not_need() -> None:
     program = """
 import sys
-from holdfast.cli import build_app
+from holdfast.cli.command_line import build_app
 build_app({"Run": ["worker"]})
 import holdfast._worker
 unwanted = {"holdfast._install.postgres.embedded_server", "holdfast._install.schema"}

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 import typer
 
-from holdfast.cli import app
+from support.commands import app
 from support.documents import REFERENCE, ROOT, blocks, code, name_of, pages, prose
 
 LANGUAGES = {

@@ -8,8 +8,8 @@ import typer
 from typer.core import TyperArgument
 
 from holdfast import errors
-from holdfast.cli import app
 from holdfast.cli.postgres import NOT_RUNNING
+from support.commands import app
 from support.documents import REFERENCE, quoted, rows, sections
 
 

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast import App
-from holdfast.cli import app as command
 from holdfast.errors import InvalidState, UnexpectedDatabaseError
 from support.business import ask
+from support.commands import app as command
 from support.database import Database
 from support.thief import Thief
 from support.visitor import Visitor

@@ -9,9 +9,10 @@ from typer.testing import CliRunner, Result
 
 from holdfast._engine import Engine, enqueue, leases
 from holdfast._engine.enqueue import NewTask
-from holdfast.cli import app
+from holdfast.cli.command_line import build_app
 from support.leases import ended
 
+app = build_app()
 Holdfast = Callable[..., Result]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 from typer.testing import CliRunner
 
-from holdfast.cli import app
+from support.commands import app
 from support.database import Database
 
 ProcessCommand = Callable[..., Any]

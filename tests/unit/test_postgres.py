@@ -42,7 +42,8 @@ for package in map(import_module, ("typer", "rich", "psycopg", "psycopg_binary")
         if "__main__" not in module.name:
             with suppress(Exception):  # for Windows only, or an extra
                 import_module(module.name)
-from holdfast.cli import app, main  # the app imports all commands
+from holdfast.cli.command_line import build_app, main
+build_app()  # imports all commands
 from holdfast._install.postgres import embedded_server, installation
 programs = Path(sys.argv.pop(1))
 installation.binaries = lambda _: programs

@@ -13,9 +13,10 @@ from holdfast._connections.session import DatabaseAddress
 from holdfast.app import App
 from holdfast.errors import ConfigurationError
 from holdfast.messages.delivery_reports import report_readers
-from holdfast.server import api, probes
+from holdfast.server import probes
+from holdfast.server.api import routes
 from holdfast.server.openapi import build_openapi
-from holdfast.server.pages import add_pages, render_problem
+from holdfast.server.pages.routes import add_pages, render_problem
 from holdfast.server.problem import add_problem_handlers
 from holdfast.server.security import LOCAL_HOSTS, SecurityMiddleware
 from holdfast.server.site import Site, SiteOptions
@@ -86,7 +87,7 @@ def assemble(site: Site) -> FastAPI:
     )
     web.state.site = site
     add_problem_handlers(web, render_problem)
-    web.include_router(api.router)
+    web.include_router(routes.router)
     web.include_router(probes.router)
     add_pages(web)
     if find_spec("mcp") is not None:

@@ -61,7 +61,9 @@ def test_the_worker_serves_the_queues_of_the_tasks_setting(
     from holdfast.contrib.django import app
 
     served: list[Any] = []
-    monkeypatch.setattr("holdfast._worker.run", lambda _, settings: served.append(settings.worker_queues))
+    monkeypatch.setattr(
+        "holdfast._worker.worker_process.run", lambda _, settings: served.append(settings.worker_queues)
+    )
     with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": ["mail", "slow"]}}):
         app.run_worker()
         app.run_worker(worker_queues="one")

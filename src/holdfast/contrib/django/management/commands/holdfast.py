@@ -8,7 +8,7 @@ import typer
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand
 
-from holdfast import cli
+from holdfast.cli import command_line
 from holdfast.contrib.django.conf import read_conf
 
 INVALID_INPUT = 2
@@ -35,12 +35,12 @@ class Command(BaseCommand):
         self._run(arguments, "manage.py holdfast")
 
     def _run(self, arguments: list[str], program: str) -> None:
-        cli.run_command(with_application(arguments, read_conf().app), program)
+        command_line.run_command(with_application(arguments, read_conf().app), program)
 
 
 def with_application(arguments: list[str], application: str) -> list[str]:
     """The arguments with MODULE:APP, if the command takes one and none is given."""
-    command: Any = typer.main.get_command(cli.app_for(arguments))
+    command: Any = typer.main.get_command(command_line.app_for(arguments))
     path: list[str] = []
     while hasattr(command, "commands") and len(path) < len(arguments):
         path.append(arguments[len(path)])
