@@ -61,7 +61,7 @@ suite-all: suite-18
 
 # Tests that need one of these are skipped where it cannot be had, except where CI says that nothing may be.
 programs:
-	@for program in promtool pgbouncer faketime nats-server rabbitmq chromium axe plproxy patroni podman helm kubectl linters; do tools/ensure-$$program || [ "$${CI:-}" != true ]; done
+	@for program in promtool pgbouncer nginx faketime nats-server rabbitmq chromium axe plproxy patroni podman helm kubectl linters; do tools/ensure-$$program || [ "$${CI:-}" != true ]; done
 
 torture: $(VENV) ## plant bugs, then kill workers, servers and connections for 20 minutes, and check that nothing is lost; QUICK=1 for 3
 	$(if $(ARGS),,$(MAKE) planted ARGS=)
