@@ -19,7 +19,7 @@ from support.documents import DOCS, ROOT
 
 PAGE = (DOCS / "explanation" / "life-of-a-task.md").read_text()
 SOURCE = Path(holdfast.__file__).parent
-MAX_FILES = 23
+MAX_FILES = 22
 MAX_STEP_FILES = 9
 MAX_WAIT_FILES = 13
 CALLS = """

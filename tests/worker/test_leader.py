@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._connections.outage import Outage
+from holdfast._connections.worker_connection import Outage
 from holdfast._engine import Statement, health, workers
 from holdfast._engine.health import HealthLine, health_line
 from holdfast._engine.leases import FleetState

@@ -10,9 +10,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast._connections import session
-from holdfast._connections.outage import FORGET_SECONDS, Outage
 from holdfast._connections.session import with_defaults
-from holdfast._connections.worker_connection import DEADLINE_SECONDS, WorkerConnection
+from holdfast._connections.worker_connection import DEADLINE_SECONDS, FORGET_SECONDS, Outage, WorkerConnection
 from holdfast._engine import health
 from holdfast._install.postgres import EmbeddedServer
 from holdfast._telemetry.logs import log_of

@@ -14,9 +14,8 @@ from typing import Any, Protocol, TypeVar
 
 import psycopg
 
-from holdfast._connections.outage import Outage
 from holdfast._connections.session import configure_session, with_defaults
-from holdfast._connections.worker_connection import hang_up
+from holdfast._connections.worker_connection import Outage, hang_up
 from holdfast._engine import Engine, Statement, workers
 from holdfast._engine.leases import FleetState
 from holdfast._telemetry.logs import Log

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast._connections.listener import WakeupListener
-from holdfast._connections.outage import Outage
 from holdfast._connections.session import CLIENT_ROLE, WORKER_ROLE
-from holdfast._connections.worker_connection import WorkerConnection
+from holdfast._connections.worker_connection import Outage, WorkerConnection
 from holdfast._telemetry.logs import Log, is_for_people
 from holdfast._worker.activity import ActivityReporter
 from holdfast._worker.attempts import Attempts, RunOpener

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from holdfast._connections.outage import Outage
+from holdfast._connections.worker_connection import Outage
 from holdfast._engine import queues
 from holdfast._serialization.failure import brief
 from holdfast._telemetry.logs import Log, worker_log

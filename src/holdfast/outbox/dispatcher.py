@@ -15,8 +15,7 @@ from typing import Any
 
 from holdfast import __version__
 from holdfast._connections.listener import WakeupListener
-from holdfast._connections.outage import Outage
-from holdfast._connections.worker_connection import WorkerConnection
+from holdfast._connections.worker_connection import Outage, WorkerConnection
 from holdfast._engine import Statement
 from holdfast._engine import events as statements
 from holdfast._engine.events import Subscription
