@@ -25,7 +25,7 @@ from rich.table import Table
 from benchmarks.contract import Contract
 from benchmarks.engine import FILL, LARGE, SMALL
 from benchmarks.peers import processes
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast._install.schema import migrate
 
 SLICE = 10_000

@@ -18,7 +18,7 @@ from benchmarks.documents import document
 from benchmarks.floor import Floor
 from benchmarks.measure import Timing, drain_in_turns, drain_slice, in_turns, ratio
 from benchmarks.waiting import waiting
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast._install.schema import migrate
 
 Connection = psycopg.Connection[tuple[Any, ...]]

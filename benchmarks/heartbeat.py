@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast._install.schema import migrate
 
 LEAST = 0.9

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 
 from holdfast import App
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast._install.schema import migrate
 from holdfast._telemetry.logs import configure
 from holdfast._worker.worker import Worker

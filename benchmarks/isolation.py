@@ -16,7 +16,7 @@ import psycopg
 
 from benchmarks.isolated_tasks import app, here, isolated, limited
 from holdfast import Task
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast._install.schema import migrate
 
 LEAST_PER_SECOND = 500.0

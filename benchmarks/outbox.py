@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast._install.schema import migrate
 from holdfast._telemetry.logs import configure
 from holdfast.outbox.dispatcher import Dispatcher

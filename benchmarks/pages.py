@@ -25,7 +25,7 @@ from benchmarks import large_database, sections
 from benchmarks.page_addresses import Address, addresses
 from holdfast import App
 from holdfast._engine import AsyncPreparedEngine, Statement
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast._install.schema import migrate
 from holdfast._telemetry.logs import configure
 from holdfast.server import create_app

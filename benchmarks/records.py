@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from benchmarks.peers.cluster import Connection
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast._install.postgres.installation import binaries
 
 Row = dict[str, Any]

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 
 from holdfast._engine import Engine
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast._install.schema import migrate
 from holdfast._telemetry.logs import configure, worker_log
 from holdfast._worker.duties import Retention

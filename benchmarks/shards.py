@@ -31,7 +31,7 @@ import psycopg
 
 from benchmarks.quota import Quota
 from holdfast._install import schema
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast.shards.migration import migrate_shards
 from holdfast.testing.server import disposable_server
 

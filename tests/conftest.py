@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast.testing.server import Server
 from support.database import Database, cloned_database
 from support.server import disposable_server

@@ -10,7 +10,7 @@ import psycopg
 
 from benchmarks.measure import wal_position
 from benchmarks.peers import processes
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 DURABLE = {

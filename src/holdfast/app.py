@@ -58,7 +58,7 @@ class DatabaseLocation:
         return DatabaseLocation(database_url, self._settings)
 
     def find(self) -> str:
-        from holdfast._install.postgres import resolve_database_url  # noqa: PLC0415 - imports the settings
+        from holdfast._install.postgres.database_url import resolve_database_url  # noqa: PLC0415 - imports the settings
         from holdfast._install.schema import Choice, migrate  # noqa: PLC0415 - for the embedded server only
 
         url = resolve_database_url(self.settings)

@@ -17,7 +17,7 @@ from acceptance.waiting import wait_for
 from acceptance.witness import Line, Witness
 from holdfast._engine import Engine, enqueue
 from holdfast._engine.enqueue import NewTask
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast._install.schema import migrate
 from support import engine
 from support.database import Database

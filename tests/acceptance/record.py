@@ -17,7 +17,7 @@ import pytest
 import holdfast
 from acceptance.suites import SUITES
 from acceptance.trial import FIGURES, SEED
-from holdfast._install.postgres import EMBEDDED_VERSION, binaries
+from holdfast._install.postgres.installation import EMBEDDED_VERSION, binaries
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).with_name("results.json")

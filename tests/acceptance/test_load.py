@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from acceptance.ground import VERSION, Ground
 from acceptance.trial import sized, tell, trial
-from holdfast._install.postgres import binaries
+from holdfast._install.postgres.installation import binaries
 from support import engine
 from support.engine import Connection
 

@@ -20,7 +20,7 @@ from acceptance.trial import FULL, chance, counted, sized, tell, trial
 from acceptance.waiting import wait_for
 from holdfast._engine import Engine, enqueue
 from holdfast._engine.enqueue import NewTask
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast._install.postgres.installation import binaries
 from support import engine
 from support.database import Database

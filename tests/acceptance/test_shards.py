@@ -23,7 +23,7 @@ from acceptance.waiting import wait_for
 from acceptance.witness import Witness
 from holdfast._engine import Engine, enqueue
 from holdfast._engine.enqueue import NewTask
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast.errors import DatabaseUnavailable, PartialBatchError
 from support.server import disposable_server
 from support.shard_servers import ShardServers, shard_servers

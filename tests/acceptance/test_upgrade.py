@@ -20,7 +20,7 @@ from acceptance.mixed import Mixed, prepare
 from acceptance.producer import Producer
 from acceptance.trial import sized, tell, trial
 from acceptance.witness import Witness
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast._install.schema import SCHEMA_VERSION, migrate
 from holdfast.errors import HoldfastError, TransactionConflict, translate
 from support import engine

@@ -27,7 +27,7 @@ from holdfast._engine import (
 from holdfast._engine.enqueue import NewTask
 from holdfast._engine.events import Settlement
 from holdfast._engine.schedules import NewSchedule
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast.processes.scaffold import scaffold
 from support.commands import fail
 from support.comms import CHANNELS, run

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from holdfast._engine import enqueue, health, tasks
 from holdfast._engine.enqueue import NewTask
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast.server.pages.page import NAVIGATION
 from support.accessibility import serious
 from support.database import Database, cloned_database

@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from holdfast._engine import enqueue, tasks
 from holdfast._engine.enqueue import NewTask
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast.server.pages import page_search
 from support.accessibility import serious
 from support.database import cloned_database

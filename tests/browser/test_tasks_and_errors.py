@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Dialog, Page, Request, Route, expect
 from holdfast._engine import Engine, enqueue, leases, tasks, workers
 from holdfast._engine.enqueue import NewTask
 from holdfast._engine.tasks import TaskFilter
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from support.accessibility import serious
 from support.database import cloned_database
 from support.hostile_strings import STRINGS

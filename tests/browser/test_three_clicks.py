@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from holdfast._engine import tasks
 from holdfast._engine.tasks import TaskFilter
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from support.accessibility import serious
 from support.database import cloned_database
 from support.shop_hour import DECLINED, ShopHour, run_order

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast._engine import Engine, enqueue, tasks
 from holdfast._engine.enqueue import NewTask
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from support.commands import Holdfast, run
 from support.database import Database, cloned_database
 from support.process_commands import ProcessCommand, process_commands

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from support import races
 from support.database import cloned_database
 from support.interleaving import Call, Side, Steps, Theatre, ends, opened

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from support import moved_rows
 from support.database import cloned_database
 from support.interleaving import Call, Side, Steps, Theatre, ends, opened

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from holdfast._install.postgres import binaries
+from holdfast._install.postgres.installation import binaries
 from holdfast._install.schema import migrate
 from holdfast.errors import MigrationRefused
 from holdfast.shards.logins import Logins, Purpose

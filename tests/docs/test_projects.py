@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from support.documents import DOCS, code, name_of
 
 # They have tests of their own: they need a Django project, and the command that installs the page.

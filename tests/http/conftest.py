@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from holdfast._engine import Engine
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from support.database import Database, cloned_database
 from support.visitor import Visitor
 from support.web import Web, serving

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast._engine import Engine, access, enqueue, leases, tasks
 from holdfast._engine.enqueue import NewTask
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast.server import bulk_steps
 from support.commands import fail
 from support.database import cloned_database

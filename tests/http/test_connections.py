@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast.server import connection_limit, listener
 from holdfast.server.certificate import own_certificate
 from holdfast.server.connection_limit import (

@@ -23,7 +23,7 @@ from holdfast._connections.wait_ticket import issue
 from holdfast._engine import Engine, enqueue, health, leases
 from holdfast._engine.enqueue import NewTask
 from holdfast._engine.leases import Claimed
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from support.database import Database, cloned_database
 from support.leases import ended, holding
 from support.web import SECRET, web_dsn

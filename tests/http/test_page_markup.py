@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast._engine import Engine
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast.server.pages.page import NAVIGATION
 from support.commands import failed_task
 from support.database import cloned_database

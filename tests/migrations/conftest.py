@@ -10,7 +10,8 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from holdfast._install.postgres import EmbeddedServer, binaries
+from holdfast._install.postgres.embedded_server import EmbeddedServer
+from holdfast._install.postgres.installation import binaries
 from holdfast._install.schema import migrate
 from support.database import Database
 from support.releases import Release, version_1

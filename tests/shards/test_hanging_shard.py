@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import App
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast.errors import NoAnswer
 from holdfast.isolation.process_tree import family_of
 from holdfast.settings import Settings

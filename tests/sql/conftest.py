@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from support.attacks import CANARY
 from support.clock import Clock
 from support.comms import CHANNELS, Channel

@@ -8,7 +8,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from support.database import Database, cloned_database
 from support.engine import Connection, rows, value
 

@@ -7,7 +7,8 @@ from itertools import count
 import psycopg
 import pytest
 
-from holdfast._install.postgres import EMBEDDED_VERSION, EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
+from holdfast._install.postgres.installation import EMBEDDED_VERSION
 from holdfast._install.schema import migrate
 from support.comms import CHANNELS
 from support.database import Database

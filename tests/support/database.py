@@ -11,7 +11,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
 
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast.testing.database import copy_database, drop_database
 
 _numbers = count(1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast.shards.logins import Logins, Purpose
 from holdfast.shards.migration import migrate_shards
 from support.engine import Connection, rows

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from holdfast._install import schema
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast.shards.front import map_logins
 from holdfast.shards.migration import listed, migrate_shards
 from support.command import HOLDFAST

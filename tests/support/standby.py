@@ -6,8 +6,9 @@ from subprocess import run
 
 import psycopg
 
-from holdfast._install.postgres import EmbeddedServer, binaries
 from holdfast._install.postgres.account import account_for
+from holdfast._install.postgres.embedded_server import EmbeddedServer
+from holdfast._install.postgres.installation import binaries
 
 COPY = "-R -X stream -c fast"
 """The options of pg_basebackup, as on the page about scaling out."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 
 SHOP = """
     from datetime import timedelta

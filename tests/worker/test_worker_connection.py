@@ -13,7 +13,7 @@ from holdfast._connections import session
 from holdfast._connections.session import with_defaults
 from holdfast._connections.worker_connection import DEADLINE_SECONDS, FORGET_SECONDS, Outage, WorkerConnection
 from holdfast._engine import health
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast._telemetry.logs import log_of
 from holdfast.errors import DatabaseUnavailable, NotInstalled
 from support.database import Database

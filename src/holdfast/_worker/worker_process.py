@@ -12,7 +12,7 @@ from datetime import timedelta
 from types import FrameType
 from typing import Any
 
-from holdfast._install.postgres import resolve_database_url
+from holdfast._install.postgres.database_url import resolve_database_url
 from holdfast._telemetry.logs import configure, worker_log
 from holdfast._telemetry.supervision import end_with_parent, is_supervised, notify_supervisor
 from holdfast._worker.executors import check_executors

@@ -13,7 +13,7 @@ from holdfast._connections.pool import LimitedConnection, open_connection
 from holdfast._connections.session import DatabaseAddress, facts_of
 from holdfast._engine import Engine
 from holdfast._engine.shards import list_shards, name_of_shard
-from holdfast._install.postgres import resolve_database_url
+from holdfast._install.postgres.database_url import resolve_database_url
 from holdfast._serialization.text import visible
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast._install.postgres import resolve_database_url
+from holdfast._install.postgres.database_url import resolve_database_url
 from holdfast.cli.frame import add_commands
 from holdfast.cli.report import Report
 from holdfast.settings import Settings

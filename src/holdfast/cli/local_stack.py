@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from holdfast._install.postgres import EmbeddedServer
+from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast._install.schema import Choice, migrate
 from holdfast._telemetry.logs import configure
 from holdfast.cli.code_changes import CodeChanges

@@ -37,7 +37,7 @@ def mcp(
             f"holdfast mcp needs {error.name}, which is not installed", hint="pip install 'holdfast-pg[mcp]'"
         ) from error
     from holdfast._connections.session import DatabaseAddress  # noqa: PLC0415 - other commands start faster
-    from holdfast._install.postgres import resolve_database_url  # noqa: PLC0415 - as above
+    from holdfast._install.postgres.database_url import resolve_database_url  # noqa: PLC0415 - as above
     from holdfast._telemetry.logs import configure  # noqa: PLC0415 - as above
     from holdfast.server.site import Site, SiteOptions  # noqa: PLC0415 - as above
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast._install.postgres import resolve_database_url
+from holdfast._install.postgres.database_url import resolve_database_url
 from holdfast._install.schema import Choice, Migration, migrate, plan, script
 from holdfast.cli.frame import Json
 from holdfast.errors import ConfigurationError

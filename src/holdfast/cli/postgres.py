@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast._install.postgres import EmbeddedServer, ServerStatus
+from holdfast._install.postgres.embedded_server import EmbeddedServer, ServerStatus
 from holdfast.cli.frame import add_commands, group
 from holdfast.cli.report import Report
 from holdfast.settings import Settings

@@ -29,7 +29,8 @@ from holdfast.isolation.child_protocol import ChildBoot
 from holdfast.isolation.child_run import answer_question
 from holdfast.isolation.command_run import chosen_variables
 from holdfast.isolation.process_tree import weaknesses
-from holdfast.isolation.run_end import RunBounds, pass_on_output, reason_to_stop
+from holdfast.isolation.run_end import RunBounds, reason_to_stop
+from holdfast.isolation.run_output import pass_on_output
 from holdfast.isolation.spawner_client import open_spawner
 from holdfast.resources import size_text
 from holdfast.settings import WITHHELD, Settings, variable_of

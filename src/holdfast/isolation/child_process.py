@@ -14,7 +14,8 @@ from holdfast._worker.report import AttemptEnd
 from holdfast.isolation.child_intake import Intake
 from holdfast.isolation.child_messages import ANSWER, READY, REFUSED, MalformedMessage, MessageLimits, Told
 from holdfast.isolation.child_protocol import ChildBoot, encode_message
-from holdfast.isolation.run_end import OutputStream, RunBounds, RunEnd, describe_exit, describe_output, judge
+from holdfast.isolation.run_end import RunBounds, RunEnd, describe_exit, judge
+from holdfast.isolation.run_output import OutputStream, describe_output
 from holdfast.isolation.spawner_client import (
     ProcessExit,
     ProcessNotStarted,

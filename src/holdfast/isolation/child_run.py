@@ -131,8 +131,7 @@ class ChildHost(Host):
         return asyncio.to_thread(call)
 
     def limited(self, seconds: float, call: Callable[[], Any]) -> Any:
-        # The child process does not need the worker otherwise, and the worker imports this module.
-        from holdfast._worker.watchdog import WatchedHandler  # noqa: PLC0415
+        from holdfast._worker.watchdog import WatchedHandler  # noqa: PLC0415 - few steps have a limit
 
         watched = WatchedHandler(None, seconds, in_loop=False)  # type: ignore[arg-type] # nothing asks for its job
         timer = threading.Timer(seconds, watched.interrupt, [HandlerTimeout])

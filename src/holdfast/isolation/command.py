@@ -16,7 +16,8 @@ from holdfast.errors import ConfigurationError
 from holdfast.isolation.account_check import check_account
 from holdfast.isolation.command_run import CommandPlan, CommandRun, chosen_variables, find_program
 from holdfast.isolation.process_tree import weaknesses
-from holdfast.isolation.run_end import RunBounds, RunEnd, pass_on_output, reason_to_stop
+from holdfast.isolation.run_end import RunBounds, RunEnd, reason_to_stop
+from holdfast.isolation.run_output import pass_on_output
 from holdfast.isolation.spawner_client import ProcessNotStarted, open_spawner
 from holdfast.resources import NO_RESOURCE_LIMITS
 from holdfast.retry import DEFAULT_RETRY

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast._worker.envelope import Envelope, MalformedEnvelope, parse_envelope
-from holdfast.isolation.run_end import OutputStream, RunBounds, RunEnd, describe_exit, judge
+from holdfast.isolation.run_end import RunBounds, RunEnd, describe_exit, judge
+from holdfast.isolation.run_output import OutputStream
 from holdfast.isolation.spawner_client import (
     ProcessExit,
     ProcessNotStarted,

@@ -19,7 +19,7 @@ from holdfast._connections.worker_connection import Outage, WorkerConnection
 from holdfast._engine import Statement
 from holdfast._engine import events as statements
 from holdfast._engine.events import Subscription
-from holdfast._install.postgres import resolve_database_url
+from holdfast._install.postgres.database_url import resolve_database_url
 from holdfast._install.schema import Choice, migrate
 from holdfast._telemetry.logs import configure, log_of
 from holdfast._telemetry.supervision import end_with_parent

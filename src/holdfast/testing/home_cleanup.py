@@ -9,7 +9,7 @@ def main(home: Path, version: int) -> None:
     print("ready", flush=True)  # noqa: T201 - the test process waits for it
     sys.stdin.read()
 
-    from holdfast._install.postgres import EmbeddedServer  # noqa: PLC0415 - late, so that it is ready at once
+    from holdfast._install.postgres.embedded_server import EmbeddedServer  # noqa: PLC0415 - late, so that it is ready at once
 
     EmbeddedServer(home, version).stop("immediate")
     shutil.rmtree(home)

@@ -13,7 +13,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast._install.postgres import EMBEDDED_VERSION, EmbeddedServer, binaries
+from holdfast._install.postgres.embedded_server import EmbeddedServer
+from holdfast._install.postgres.installation import EMBEDDED_VERSION, binaries
 from holdfast.errors import EmbeddedServerError
 from holdfast.testing import home_cleanup
 

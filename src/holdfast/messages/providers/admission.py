@@ -11,7 +11,7 @@ from holdfast._connections.pool import AsyncPool
 from holdfast._connections.session import DatabaseAddress
 from holdfast._engine import messages
 from holdfast._engine.messages import Reservation
-from holdfast._install.postgres import resolve_database_url
+from holdfast._install.postgres.database_url import resolve_database_url
 from holdfast.errors import ConfigurationError, HoldfastError, InvalidArgument
 from holdfast.messages.message_checks import check_email, check_sms, check_sms_sender, parse_address
 from holdfast.messages.provider import Email, EmailProvider, SendFailed, Sent, Sms, SmsProvider
