@@ -35,16 +35,14 @@ Work = Generator[Any, Any, T]
 class Attempt(Generic[R]):
     """What is called, and what is reported about it."""
 
+    __slots__ = ("_log", "_reports", "handler", "task")
+
     def __init__(self, task: Any, handler: Handler, reports: Reports[Any], log: Log) -> None:
         """Of a batch, the first task stands for all."""
         self.task = task
         self.handler = handler
         self._reports = reports
         self._log = log
-
-    @property
-    def loads_first(self) -> bool:
-        return self.handler.remembers_first
 
     @property
     def run(self) -> Any:
@@ -113,11 +111,11 @@ def making(attempt: Attempt[R], way: Way) -> Work[R | None]:
     """
     try:
         bound = attempt.bind()
-        if attempt.loads_first:
+        if attempt.handler.remembers_first:
             yield way.load(attempt.open_run())
         value = yield way.call(attempt, bound)
-        if attempt.run is not None:
-            yield from _ending(attempt.run, way)
+        if (run := attempt.run) is not None:
+            yield from _ending(run, way)
         report = attempt.returned(value)
         if attempt.transaction is None:
             return report

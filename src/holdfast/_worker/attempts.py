@@ -239,7 +239,9 @@ def _current_task() -> "asyncio.Task[Any] | None":
 
 
 class JobAttempt(Attempt[str]):
-    """One attempt of one task of this worker."""
+    """One attempt of one task of this worker. A worker makes thousands per second."""
+
+    __slots__ = ("_attempts",)
 
     def __init__(self, job: Job, handler: Handler, attempts: Attempts) -> None:
         super().__init__(job, handler, attempts.reporter, attempts.log)
@@ -277,13 +279,14 @@ class _InLoop:
 
     def __init__(self, attempts: Attempts) -> None:
         self._attempts = attempts
+        self._is_bare = not attempts.middlewares
 
     def load(self, run: Run) -> Awaitable[None]:
         return run.aload()
 
     def call(self, attempt: Attempt[Any], bound: Callable[[], Any]) -> Awaitable[Any]:
         limit = attempt.limit()
-        if limit is None and attempt.handler.is_async and not self._attempts.middlewares:
+        if limit is None and self._is_bare and attempt.handler.is_async:
             called: Awaitable[Any] = bound()  # most tasks: without another coroutine for each
             return called
         return self._call(attempt, bound, limit)

@@ -55,14 +55,6 @@ class BatchAttempt(Attempt[list[str | None]]):
         self._batch = batch
         self._reporter = attempts.reporter
 
-    @property
-    def loads_first(self) -> bool:
-        return False
-
-    @property
-    def run(self) -> None:
-        return None
-
     def bind(self) -> Callable[[], Any]:
         current_job.set(self._batch)
         return partial(_batch_of(self.handler).function, self._batch.items)
