@@ -86,7 +86,7 @@ def test_a_chore_that_fails_or_takes_too_long_is_put_behind_the_others_and_logge
             break
 
     assert left_to_cancel(conn) == [(dependants[4], "planted")]
-    assert capsys.readouterr().out.count("chore_failed") == 1
+    assert capsys.readouterr().err.count("chore_failed") == 1
 
 
 def left_to_cancel(conn: Connection) -> list[Any]:
