@@ -96,7 +96,8 @@ _FIELDS = {
     "parent": "select parent_id from queues.child where step <> '' limit 1",
     "batch": "select parent_id from queues.child where step = '' limit 1",
     "key": "select idempotency_key from queues.task_key limit 1",
-    "error_group": "select replace(error_group::text, '-', '') from queues.error order by error_id desc limit 1",
+    "error_group": "select replace(error_group::text, '-', '') from queues.error"
+    " order by error_id desc limit 1",
     "middle": "select task_id from queues.outcome where status = 'failed' order by task_id limit 1",
     "send": "select max(send_task_id) from comms.send_task",
 }
