@@ -72,7 +72,7 @@ def _ends(conn: Connection, channel: Channel) -> dict[str, int]:
         row["decision"]: row["n"]
         for row in rows(
             conn,
-            """select decision, count(*) as n from comms.send_task_supervised
+            f"""select decision, count(*) as n from comms.{channel.root}_supervised
                 where next_task_id is null group by 1""",
         )
     }
@@ -81,8 +81,8 @@ def _ends(conn: Connection, channel: Channel) -> dict[str, int]:
 def _told(ground: Ground, channel: Channel, trouble: Trouble, took: float) -> None:
     conn = ground.conn
     recovered = value(conn, "select count(*) from queues.error where recovered")
-    attempts = value(conn, "select count(*) from comms.send_task_scheduled")
-    runs = value(conn, "select count(*) from comms.send_task_supervised")
+    attempts = value(conn, f"select count(*) from comms.{channel.root}_scheduled")
+    runs = value(conn, f"select count(*) from comms.{channel.root}_supervised")
     tell(
         f"{SENDS} sends of {channel.name} in {took:.0f} s, {KILLS} kills, {recovered} leases recovered, "
         f"{attempts} attempts, {runs} supervisor runs; calls of the provider: {counted(trouble.met)}; "
@@ -108,7 +108,7 @@ def test_every_email_ends_once_and_is_delivered_at_most_once(ground: Ground) -> 
     conn = ground.conn
     _told(ground, EMAIL, trouble, took)
 
-    assert broken_sends(conn) == {}
+    assert broken_sends(conn, EMAIL) == {}
     assert_invariant(conn)
     assert sum(_ends(conn, EMAIL).values()) == SENDS
     delivered = Counter(delivery.key for delivery in server.delivered)
@@ -117,7 +117,7 @@ def test_every_email_ends_once_and_is_delivered_at_most_once(ground: Ground) -> 
     for row in rows(
         conn,
         """select t.send_key::text as key, s.provider_message_id as id
-           from comms.send_task_succeeded s join comms.send_task t using (send_task_id)""",
+           from comms.send_email_task_succeeded s join comms.send_email_task t using (send_email_task_id)""",
     ):
         assert ids[row["key"]] == row["id"]
 
@@ -143,14 +143,14 @@ def test_every_text_message_ends_once_and_is_delivered_at_most_once_if_it_stops_
     conn = ground.conn
     _told(ground, SMS, trouble, took)
 
-    assert broken_sends(conn) == {}
+    assert broken_sends(conn, SMS) == {}
     assert_invariant(conn)
     assert sum(_ends(conn, SMS).values()) == SENDS
     delivered = Counter(delivery.body for delivery in server.delivered)
     assert max(delivered.values()) == 1
     succeeded = rows(
         conn,
-        """select m.text_body from comms.send_task_succeeded
-           join comms.send_task using (send_task_id) join comms.message_content m using (message_id)""",
+        """select m.text_body from comms.send_sms_task_succeeded
+           join comms.send_sms_task using (send_sms_task_id) join comms.sms_message m using (message_id)""",
     )
     assert {row["text_body"] for row in succeeded} <= delivered.keys()

@@ -31,12 +31,12 @@ def app(db: Database) -> Iterator[App]:
 
 
 def emails(db: Database) -> list[dict[str, Any]]:
-    return rows(db.connect(), "select * from comms.message_content order by message_id")
+    return rows(db.connect(), "select * from comms.email_message order by message_id")
 
 
 def sends(db: Database) -> list[tuple[int, str]]:
-    found = rows(db.connect(), "select send_id, status from comms.send_status order by 1")
-    return [(row["send_id"], row["status"]) for row in found]
+    found = rows(db.connect(), "select send_email_task_id, status from comms.send_email_status order by 1")
+    return [(row["send_email_task_id"], row["status"]) for row in found]
 
 
 def test_a_send_exists_if_the_transaction_is_committed(db: Database) -> None:
@@ -73,7 +73,7 @@ def test_a_session_of_sqlalchemy_is_a_transaction(db: Database) -> None:
 def test_a_connection_of_django_is_a_transaction(db: Database) -> None:
     with django_connection(db.dsn) as connection:
         messages.send_sms(to="+4915112345678", text="100 %s", tx=connection)
-    assert rows(db.connect(), "select recipient, text_body from comms.message_content") == [
+    assert rows(db.connect(), "select recipient, text_body from comms.sms_message") == [
         {"recipient": "+4915112345678", "text_body": "100 %s"}
     ]
 

@@ -375,5 +375,5 @@ async def test_a_worker_left_to_itself_brings_every_send_to_its_end_without_wait
         assert counts["scheduled"] + 1 == len([run for run in runs if run["decision"] != "wait"])
         for run, following in pairwise(runs):  # a handler nudged it before it would have looked by itself
             assert following["decision"] == "wait" or following["supervised_at"] < run["next_run_at"]
-    failed = rows(conn, "select count(*) as n from comms.send_task_failed")
+    failed = rows(conn, f"select count(*) as n from comms.{channel.root}_failed")
     assert failed == [{"n": 3}]

@@ -128,13 +128,13 @@ async def test_a_login_that_fails_sends_no_mail(
         monkeypatch.setattr(login, "Login", lambda **_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             await client.post("/logins", data={"email": "ada@example.com"})
-    assert rows(db.connect(), "select from comms.send_task") == []
+    assert rows(db.connect(), "select from comms.send_email_task") == []
 
 
 async def test_a_code_is_good_for_a_few_guesses(db: Database, login: Any) -> None:
     async with visitor(login) as client:
         begun, _ = await ask(client)
-        [mail] = rows(db.connect(), "select text_body from comms.message_content")
+        [mail] = rows(db.connect(), "select text_body from comms.email_message")
         [code] = re.findall(r"\b\d{6}\b", mail["text_body"])
         answers = [
             (await client.post(f"/logins/{begun}/code", data={"code": given})).json()
@@ -152,7 +152,7 @@ async def test_a_code_is_good_for_some_minutes(db: Database, login: Any) -> None
         begun, _ = await ask(client)
         connection = db.connect()
         connection.execute("update login set created_at = created_at - interval '11 minutes'")
-        [mail] = rows(connection, "select text_body from comms.message_content")
+        [mail] = rows(connection, "select text_body from comms.email_message")
         [code] = re.findall(r"\b\d{6}\b", mail["text_body"])
         late = await client.post(f"/logins/{begun}/code", data={"code": code})
     assert late.json() == {"detail": "ask for a new code"}

@@ -102,7 +102,7 @@ def test_the_text_of_a_bounce_is_not_stored(web: Web, client: httpx.Client) -> N
     _resend(client, _event("email.bounced", "id-words"))
 
     facts = web.database.connect().execute(
-        "select reason from comms.send_task_reported where send_task_id = %s", [send]
+        "select reason from comms.send_email_task_reported where send_email_task_id = %s", [send]
     )
     assert facts.fetchall() == [("Permanent/General",)]
 

@@ -56,14 +56,14 @@ class Mail:
         EMAIL.kick_off(conn, message_id=message, max_attempts=4, when_unknown="stop")
 
     def broken(self, conn: Connection) -> list[str]:
-        broken = [f"{rule}: {found}" for rule, found in broken_sends(conn).items()]
+        broken = [f"{rule}: {found}" for rule, found in broken_sends(conn, EMAIL).items()]
         arrived = Counter(message.get_content().strip() for message in self._server.delivered)
         broken += [f"{text} arrived {times} times" for text, times in arrived.items() if times > 1]
         sent = rows(
             conn,
-            """select m.text_body from comms.send_task_succeeded
-               join comms.send_task using (send_task_id)
-               join comms.message_content m using (message_id) where m.text_body is not null""",
+            """select m.text_body from comms.send_email_task_succeeded
+               join comms.send_email_task using (send_email_task_id)
+               join comms.email_message m using (message_id) where m.text_body is not null""",
         )
         return broken + [
             f"{row['text_body']} never arrived" for row in sent if row["text_body"] not in arrived

@@ -39,7 +39,7 @@ def test_a_round_of_everything_at_once_breaks_no_rule(
         ("all tables [MB]", 11.4, "flat"),  # less than 15 %
         ("tasks kept [rows]", 1000.0, "larger"),
         ("lanes []", 11.9, "flat"),  # two more or less
-        ("table comms.message_content [MB]", 14.0, "growing: the history of messages is kept for ever"),
+        ("table comms.email_message [MB]", 14.0, "growing: the history of messages is kept for ever"),
         ("load average []", 100.0, "not judged"),
     ],
 )

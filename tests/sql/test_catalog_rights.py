@@ -137,7 +137,7 @@ MAY_EXECUTE = {
     "holdfast_caller": _CALLED,
 }
 _SENDS = (
-    *("send_status", "send_event"),
+    *("send_status", "send_email_status", "send_sms_status", "send_event"),
     *("process_status", "registered_process"),
 )
 _SCHEDULES = ("schedule_status", "schedule_event", "namespace_member")

@@ -24,7 +24,7 @@ def test_a_message_is_kept_as_it_was_given(tx: Connection) -> None:
     }
     message_id = EMAIL.create(tx, **given)
 
-    (kept,) = rows(tx, "select * from comms.message_content where message_id = %s", [message_id])
+    (kept,) = rows(tx, "select * from comms.email_message where message_id = %s", [message_id])
     assert {name: kept[name] for name in given} == given
     (root,) = rows(tx, "select * from comms.message where message_id = %s", [message_id])
     assert (root["channel"], root["created_by"]) == ("email", "postgres")
@@ -37,7 +37,7 @@ def test_headers_are_kept(tx: Connection) -> None:
              headers => '{"X-Campaign": "spring", "List-Unsubscribe": "<https://example.org/u/1>"}')""",
     )
 
-    kept = value(tx, "select headers from comms.message_content where message_id = %s", [message_id])
+    kept = value(tx, "select headers from comms.email_message where message_id = %s", [message_id])
     assert kept == {"X-Campaign": "spring", "List-Unsubscribe": "<https://example.org/u/1>"}
 
 
@@ -239,7 +239,7 @@ class TestAsClients:
         message_id = channel.create(ada)
         send = channel.kick_off(ada, message_id=message_id)
 
-        assert rows(eve, "select * from comms.send_status") == []
+        assert rows(eve, f"select * from {channel.status_view}") == []
         with pytest.raises(Exception, match=f"there is no {channel.name} message {message_id}"):
             channel.kick_off(eve, message_id=message_id)
         assert channel.status(ada, send)["status"] == "scheduled"

@@ -113,7 +113,7 @@ def test_others_keep_theirs(tx: Connection, channel: Channel) -> None:
     channel.create(tx, recipient=other)
 
     assert _erase(tx, other) == 1
-    assert value(tx, "select count(*) from comms.message_content") == 1
+    assert value(tx, f"select count(*) from comms.{channel.name}_message") == 1
 
 
 def test_it_takes_a_bounded_number_at_a_time(tx: Connection, channel: Channel, recipient: str) -> None:

@@ -217,7 +217,7 @@ def test_a_message_is_sent_and_seen_by_its_namespace(
     call(alice, "comms.kickoff_send_sms_task", {"message_id": message})
 
     def sends(conn: Connection) -> list[int]:
-        return [len(rows(conn, f"select from comms.{view}")) for view in ("send_status", "send_event")]
+        return [len(rows(conn, f"select from comms.{view}")) for view in ("send_sms_status", "send_event")]
 
     assert (sends(alice), sends(bob)) == ([1, 1], [0, 0])
     assert sqlstate_of(lambda: call(bob, "comms.kickoff_send_sms_task", {"message_id": message})) == "QF404"

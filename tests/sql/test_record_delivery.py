@@ -22,7 +22,7 @@ def _report(conn: Connection, send: int, report: str, provider: str = "resend") 
 
 
 def _reports(conn: Connection, channel: Channel, send: int) -> list[object]:
-    query = "select report from comms.send_task_reported where send_task_id = %s order by report"
+    query = f"select report from comms.{channel.root}_reported where {channel.root}_id = %s order by report"
     return [row["report"] for row in rows(conn, query, [send])]
 
 

@@ -138,7 +138,7 @@ def test_a_rolled_back_kickoff_never_was(tx: Connection, channel: Channel) -> No
         channel.kick_off(tx)
 
     assert value(tx, "select count(*) from queues.task") == before
-    assert rows(tx, "select from comms.send_task") == []
+    assert rows(tx, f"select from comms.{channel.root}") == []
 
 
 def test_an_hour_of_waiting_is_an_hour(tx: Connection, channel: Channel, clock: Clock) -> None:

@@ -26,6 +26,10 @@ class Channel:
         """The type of the tasks that make an attempt."""
         return f"comms.send_{self.name}"
 
+    @property
+    def status_view(self) -> str:
+        return f"comms.send_{self.name}_status"
+
     def handler(self, what: str) -> str:
         return {
             "before": f"comms.get_{self.name}_payload",
@@ -69,7 +73,7 @@ class Channel:
     def facts(self, conn: Connection, fact: str, send: int) -> list[Row]:
         order = "run" if fact == "supervised" else "attempt"
         return rows(
-            conn, f"select * from comms.send_task_{fact} where send_task_id = %s order by {order}", [send]
+            conn, f"select * from comms.{self.root}_{fact} where {self.root}_id = %s order by {order}", [send]
         )
 
     def decisions(self, conn: Connection, send: int) -> list[str]:
@@ -80,7 +84,7 @@ class Channel:
         return {fact: len(self.facts(conn, fact, send)) for fact in facts}
 
     def status(self, conn: Connection, send: int) -> Row:
-        (row,) = rows(conn, "select * from comms.send_status where send_id = %s", [send])
+        (row,) = rows(conn, f"select * from {self.status_view} where {self.root}_id = %s", [send])
         return row
 
     def tasks(self, conn: Connection, send: int, task_type: str | None = None) -> list[Row]:
@@ -108,36 +112,36 @@ def waiting_runs(conn: Connection, channel: Channel, send: int) -> list[Row]:
     ]
 
 
-def broken_sends(conn: Connection) -> dict[str, Any]:
+def broken_sends(conn: Connection, channel: Channel) -> dict[str, Any]:
     """The rules that sends which have ended break, with some rows that break them."""
+    root = channel.root
     rules = {
-        "a send has exactly one end": """
-            select t.send_task_id from comms.send_task t
-            left join comms.send_task_supervised s
-              on s.send_task_id = t.send_task_id and s.next_task_id is null
+        "a send has exactly one end": f"""
+            select t.{root}_id from comms.{root} t
+            left join comms.{root}_supervised s on s.{root}_id = t.{root}_id and s.next_task_id is null
             group by 1 having count(s.run) <> 1""",
-        "every attempt has exactly one outcome": """
-            select a.send_task_id, a.attempt from comms.send_task_scheduled a
-            left join comms.send_task_failed f using (send_task_id, attempt)
-            left join comms.send_task_succeeded s using (send_task_id, attempt)
+        "every attempt has exactly one outcome": f"""
+            select a.{root}_id, a.attempt from comms.{root}_scheduled a
+            left join comms.{root}_failed f using ({root}_id, attempt)
+            left join comms.{root}_succeeded s using ({root}_id, attempt)
             where (f.failed_at is null) = (s.succeeded_at is null)""",
-        "the end is what the facts say": """
-            select t.send_task_id, e.decision, f.n from comms.send_task t
-            join comms.send_task_supervised e on e.send_task_id = t.send_task_id and e.next_task_id is null
-            left join comms.send_task_succeeded s on s.send_task_id = t.send_task_id
+        "the end is what the facts say": f"""
+            select t.{root}_id, e.decision, f.n from comms.{root} t
+            join comms.{root}_supervised e on e.{root}_id = t.{root}_id and e.next_task_id is null
+            left join comms.{root}_succeeded s on s.{root}_id = t.{root}_id
             cross join lateral (select count(*) as n, bool_or(f.outcome_unknown) as unknown
-              from comms.send_task_failed f where f.send_task_id = t.send_task_id) f
-            where e.decision <> case when s.send_task_id is not null then 'succeeded'
+              from comms.{root}_failed f where f.{root}_id = t.{root}_id) f
+            where e.decision <> case when s.{root}_id is not null then 'succeeded'
               when f.n = t.max_attempts or f.unknown and t.when_unknown = 'stop' then 'failed'
               else 'there is no reason to end' end""",
-        "the queue says of an attempt what the facts say": """
-            select a.send_task_id, a.attempt, o.status from comms.send_task_scheduled a
+        "the queue says of an attempt what the facts say": f"""
+            select a.{root}_id, a.attempt, o.status from comms.{root}_scheduled a
             join queues.task t on t.task_id = a.task_id  -- retention may have removed it
-            left join comms.send_task_succeeded s using (send_task_id, attempt)
+            left join comms.{root}_succeeded s using ({root}_id, attempt)
             left join queues.outcome o on o.task_id = a.task_id
-            where (o.status = 'succeeded') is distinct from (s.send_task_id is not null)""",
-        "attempts are numbered without gaps": """
-            select send_task_id from comms.send_task_scheduled group by 1 having max(attempt) <> count(*)""",
+            where (o.status = 'succeeded') is distinct from (s.{root}_id is not null)""",
+        "attempts are numbered without gaps": f"""
+            select {root}_id from comms.{root}_scheduled group by 1 having max(attempt) <> count(*)""",
     }
     found = {rule: rows(conn, query) for rule, query in rules.items()}
     return {rule: broken[:5] for rule, broken in found.items() if broken}

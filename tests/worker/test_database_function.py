@@ -397,7 +397,7 @@ async def test_a_login_that_is_only_a_worker_runs_what_it_was_granted_and_reads_
 ) -> None:
     make_function(shop.conn, "run", WRITES + FINE)
     login = shop.db.connect("holdfast_worker")
-    for table in ("app.ledger", "queues.task", "comms.message_content", "comms.send_task_failed"):
+    for table in ("app.ledger", "queues.task", "comms.email_message", "comms.send_email_task_failed"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             login.execute(f"select from {table}".encode())
     async with shop.working(shop.db.dsn_as("holdfast_worker")):

@@ -389,7 +389,9 @@ from (values
   ('queues.registered_process', 'first', null, null),
   ('comms.mailbox', 'each', null, null),
   ('comms.send_cap_status', 'each', null, null),
+  ('comms.send_email_status', 'first', null, null),
   ('comms.send_status', 'first', null, null),
+  ('comms.send_sms_status', 'first', null, null),
   ('comms.send_event', 'first', null, null)
 ) route(object, kind, detail, merge);
 

@@ -407,7 +407,8 @@ as $$
 $$;
 
 -- section: views
--- What people read about messages, sends and business processes.
+-- What people read about messages, sends and business processes. The rows of one channel are for the owner: no role may
+-- read them.
 
 -- The facts of every send in order: the request, the supervisor's decisions, the attempts and their results. A client
 -- sees its own.
@@ -433,6 +434,81 @@ cross join lateral (
   select 'reported_' || f.report, f.reported_at, null, f.reason, null
   from comms.send_task_reported f where f.send_task_id = t.send_task_id) e
 where (select queues.may_read_all()) or t.namespace = (select queues.namespace());
+
+-- One logical send of one e-mail: the root of the process.
+create or replace view comms.send_email_task with (security_barrier) as
+select t.send_task_id as send_email_task_id, t.message_id, t.created_at, t.created_by, t.namespace, t.scheduled_at,
+  t.max_attempts, t.retry_for, t.when_unknown, t.send_key
+from comms.send_task t where t.channel = 'email';
+
+-- The content of an e-mail, as it is passed to the provider.
+create or replace view comms.email_message with (security_barrier) as
+select c.message_id, c.channel, c.recipient, c.subject, c.text_body, c.html_body, c.sender, c.reply_to, c.headers
+from comms.message_content c where c.channel = 'email';
+
+-- A fact: the supervisor has scheduled this attempt.
+create or replace view comms.send_email_task_scheduled with (security_barrier) as
+select f.send_task_id as send_email_task_id, f.attempt, f.scheduled_at, f.run_at, f.task_id
+from comms.send_task_scheduled f join comms.send_task t on t.send_task_id = f.send_task_id and t.channel = 'email';
+
+-- A fact: this attempt has failed.
+create or replace view comms.send_email_task_failed with (security_barrier) as
+select f.send_task_id as send_email_task_id, f.attempt, f.failed_at, f.kind, f.message, f.permanent,
+  f.outcome_unknown, f.repeatable_until, f.retry_at, f.detail
+from comms.send_task_failed f join comms.send_task t on t.send_task_id = f.send_task_id and t.channel = 'email';
+
+-- A fact: the provider has accepted the e-mail. At most one per send.
+create or replace view comms.send_email_task_succeeded with (security_barrier) as
+select f.send_task_id as send_email_task_id, f.attempt, f.succeeded_at, f.provider, f.provider_message_id, f.detail
+from comms.send_task_succeeded f join comms.send_task t on t.send_task_id = f.send_task_id and t.channel = 'email';
+
+-- A fact: what the provider reported about the e-mail after accepting it.
+create or replace view comms.send_email_task_reported with (security_barrier) as
+select f.send_task_id as send_email_task_id, f.report, f.reported_at, f.reason
+from comms.send_task_reported f join comms.send_task t on t.send_task_id = f.send_task_id and t.channel = 'email';
+
+-- A fact: what the supervisor decided in this run, and why. One run is the last.
+create or replace view comms.send_email_task_supervised with (security_barrier) as
+select f.send_task_id as send_email_task_id, f.run, f.supervised_at, f.decision, f.reason, f.next_run_at,
+  f.next_task_id
+from comms.send_task_supervised f join comms.send_task t on t.send_task_id = f.send_task_id and t.channel = 'email';
+
+-- One logical send of one text message: the root of the process.
+create or replace view comms.send_sms_task with (security_barrier) as
+select t.send_task_id as send_sms_task_id, t.message_id, t.created_at, t.created_by, t.namespace, t.scheduled_at,
+  t.max_attempts, t.retry_for, t.when_unknown, t.send_key
+from comms.send_task t where t.channel = 'sms';
+
+-- The content of a text message, as it is passed to the provider.
+create or replace view comms.sms_message with (security_barrier) as
+select c.message_id, c.channel, c.recipient, c.text_body, c.sender
+from comms.message_content c where c.channel = 'sms';
+
+-- A fact: the supervisor has scheduled this attempt.
+create or replace view comms.send_sms_task_scheduled with (security_barrier) as
+select f.send_task_id as send_sms_task_id, f.attempt, f.scheduled_at, f.run_at, f.task_id
+from comms.send_task_scheduled f join comms.send_task t on t.send_task_id = f.send_task_id and t.channel = 'sms';
+
+-- A fact: this attempt has failed.
+create or replace view comms.send_sms_task_failed with (security_barrier) as
+select f.send_task_id as send_sms_task_id, f.attempt, f.failed_at, f.kind, f.message, f.permanent, f.outcome_unknown,
+  f.repeatable_until, f.retry_at, f.detail
+from comms.send_task_failed f join comms.send_task t on t.send_task_id = f.send_task_id and t.channel = 'sms';
+
+-- A fact: the provider has accepted the text message. At most one per send.
+create or replace view comms.send_sms_task_succeeded with (security_barrier) as
+select f.send_task_id as send_sms_task_id, f.attempt, f.succeeded_at, f.provider, f.provider_message_id, f.detail
+from comms.send_task_succeeded f join comms.send_task t on t.send_task_id = f.send_task_id and t.channel = 'sms';
+
+-- A fact: what the provider reported about the text message after accepting it.
+create or replace view comms.send_sms_task_reported with (security_barrier) as
+select f.send_task_id as send_sms_task_id, f.report, f.reported_at, f.reason
+from comms.send_task_reported f join comms.send_task t on t.send_task_id = f.send_task_id and t.channel = 'sms';
+
+-- A fact: what the supervisor decided in this run, and why. One run is the last.
+create or replace view comms.send_sms_task_supervised with (security_barrier) as
+select f.send_task_id as send_sms_task_id, f.run, f.supervised_at, f.decision, f.reason, f.next_run_at, f.next_task_id
+from comms.send_task_supervised f join comms.send_task t on t.send_task_id = f.send_task_id and t.channel = 'sms';
 
 -- The status of every send, derived from its facts. A client sees its own.
 create or replace view comms.send_status with (security_barrier) as
@@ -466,6 +542,22 @@ left join lateral (
   where r.send_task_id = t.send_task_id
   order by pg_catalog.array_position(array['complained', 'bounced', 'delivered'], r.report) limit 1) d on true
 where (select queues.may_read_all()) or t.namespace = (select queues.namespace());
+
+-- The status of every send of an e-mail, derived from its facts.
+create or replace view comms.send_email_status with (security_barrier) as
+select s.send_id as send_email_task_id, s.message_id, s.recipient, s.subject, s.status, s.reason,
+  s.attempts, s.failures, s.max_attempts, s.retry_for, s.when_unknown, s.provider, s.provider_message_id,
+  s.scheduled_at, s.created_at, s.created_by, s.namespace, s.runs, s.next_run_at, s.succeeded_at,
+  s.outcome_unknown, s.delivery, s.delivery_reported_at
+from comms.send_status s where s.channel = 'email';
+
+-- The status of every send of a text message, derived from its facts.
+create or replace view comms.send_sms_status with (security_barrier) as
+select s.send_id as send_sms_task_id, s.message_id, s.recipient, s.status, s.reason, s.attempts, s.failures,
+  s.max_attempts, s.retry_for, s.when_unknown, s.provider, s.provider_message_id, s.scheduled_at, s.created_at,
+  s.created_by, s.namespace, s.runs, s.next_run_at, s.succeeded_at, s.outcome_unknown, s.delivery,
+  s.delivery_reported_at
+from comms.send_status s where s.channel = 'sms';
 
 -- How much of each cap is used in the current period. Caps without a current count are not shown.
 create or replace view comms.send_cap_status with (security_barrier) as
@@ -525,7 +617,7 @@ to holdfast_caller;
 grant execute on function comms.reserve_send, comms.keep_message to holdfast_worker;
 grant execute on function comms.clear_mailbox, comms.erase_messages, comms.record_delivery to holdfast_operator;
 grant select on comms.mailbox, comms.send_cap_status to holdfast_reader;
-grant select on comms.send_status to holdfast_client, holdfast_reader;
+grant select on comms.send_status, comms.send_email_status, comms.send_sms_status to holdfast_client, holdfast_reader;
 grant execute on function comms.send_email_history, comms.send_sms_history to holdfast_reader, holdfast_caller;
 grant select on comms.send_event to holdfast_reader, holdfast_client;
 

@@ -1078,3 +1078,35 @@ begin
   end if;
 end
 $$;
+
+-- One fact each, for one channel. A send of the other channel has none.
+
+-- Returns whether the provider has accepted the message.
+create or replace function comms.has_send_email_task_succeeded(send_email_task_id bigint)
+returns boolean language sql stable set search_path = pg_catalog, pg_temp
+as $$ select count(*) > 0 from comms.send_email_task_succeeded f where f.send_email_task_id = $1 $$;
+
+-- Returns how many attempts have failed.
+create or replace function comms.count_send_email_task_failures(send_email_task_id bigint)
+returns integer language sql stable set search_path = pg_catalog, pg_temp
+as $$ select count(*)::integer from comms.send_email_task_failed f where f.send_email_task_id = $1 $$;
+
+-- Returns how many attempts were scheduled.
+create or replace function comms.count_send_email_task_scheduled(send_email_task_id bigint)
+returns integer language sql stable set search_path = pg_catalog, pg_temp
+as $$ select count(*)::integer from comms.send_email_task_scheduled f where f.send_email_task_id = $1 $$;
+
+-- Returns whether the provider has accepted the message.
+create or replace function comms.has_send_sms_task_succeeded(send_sms_task_id bigint)
+returns boolean language sql stable set search_path = pg_catalog, pg_temp
+as $$ select count(*) > 0 from comms.send_sms_task_succeeded f where f.send_sms_task_id = $1 $$;
+
+-- Returns how many attempts have failed.
+create or replace function comms.count_send_sms_task_failures(send_sms_task_id bigint)
+returns integer language sql stable set search_path = pg_catalog, pg_temp
+as $$ select count(*)::integer from comms.send_sms_task_failed f where f.send_sms_task_id = $1 $$;
+
+-- Returns how many attempts were scheduled.
+create or replace function comms.count_send_sms_task_scheduled(send_sms_task_id bigint)
+returns integer language sql stable set search_path = pg_catalog, pg_temp
+as $$ select count(*)::integer from comms.send_sms_task_scheduled f where f.send_sms_task_id = $1 $$;
