@@ -141,8 +141,8 @@ manifests: ## write deploy/kubernetes from the Helm chart in deploy/helm
 
 lock: $(VENV) ## resolve the dependencies again: requirements.lock, and of the image deploy/requirements.txt
 	$(COMPILE) pyproject.toml --all-extras --upgrade --output-file requirements.lock
-	echo hatchling | $(COMPILE) pyproject.toml - --constraints requirements.lock --extra amqp --extra comms \
-	  --extra events --extra fast --extra metrics --extra nats --extra otel --extra web --output-file deploy/requirements.txt
+	echo hatchling | $(COMPILE) pyproject.toml - --constraints requirements.lock --extra amqp --extra binary \
+	  --extra comms --extra events --extra fast --extra metrics --extra nats --extra otel --extra web --output-file deploy/requirements.txt
 
 clean: ## remove what can be built again; your data in .holdfast stays
 	rm -rf .venv .bench dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -128,11 +128,11 @@ def walk_from_the_first_line(
 
 @each_python
 def test_the_core_alone_is_small_and_says_what_is_missing(machine: dict[str, str], wheel: str) -> None:
-    run(machine, "pip", "install", "--quiet", wheel)
+    run(machine, "pip", "install", "--quiet", f"{wheel}[binary]")
     assert "holdfast" in run(machine, "holdfast", "--version")
     run(machine, "python", "-c", "from holdfast import App; App()")
     installed = run(machine, "pip", "list", "--format=freeze").splitlines()
-    tell(f"pip install holdfast-pg brings {len(installed)} packages: {' '.join(installed)}")
+    tell(f"pip install 'holdfast-pg[binary]' brings {len(installed)} packages: {' '.join(installed)}")
     assert not {line.partition("=")[0] for line in installed} & {"httpx", "fastapi", "jinja2", "uvicorn"}
     assert "pip install 'holdfast-pg[embedded]'" in run(machine, "holdfast", "postgres", "start", code=5)
     for command, extra in (("serve", "web"), ("dispatch", "events")):

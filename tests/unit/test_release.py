@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 CORE = {
-    *("annotated-doc", "annotated-types", "cronsim", "markdown-it-py", "mdurl", "psycopg", "psycopg-binary"),
+    *("annotated-doc", "annotated-types", "cronsim", "markdown-it-py", "mdurl", "psycopg"),
     *("pydantic", "pydantic-core", "pygments", "rich", "shellingham"),
     *("typer", "typing-extensions", "typing-inspection", "tzdata"),
 }
@@ -112,7 +112,7 @@ def _modules() -> list[str]:
 
 
 def test_no_module_of_the_core_imports_an_extra() -> None:
-    kept = {normal(name) for name in (*CORE, "holdfast-pg")}
+    kept = {normal(name) for name in (*CORE, "holdfast-pg", "psycopg-binary")}
     blocked = {
         module
         for module, owners in packages_distributions().items()
@@ -122,6 +122,36 @@ def test_no_module_of_the_core_imports_an_extra() -> None:
     script = BLOCKED.format(blocked=blocked) + "".join(f"import_module({name!r})\n" for name in core)
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
+
+
+@pytest.fixture
+def without_binary(tmp_path: Path) -> dict[str, str]:
+    """An environment of Python with everything that is installed here, but for the driver's own libpq."""
+    kept = tmp_path / "packages"
+    kept.mkdir()
+    for path in Path(str(distribution("psycopg").locate_file(""))).iterdir():
+        if not path.name.startswith(("psycopg_binary", "psycopg_c")) and path.suffix != ".pth":
+            (kept / path.name).symlink_to(path)
+    return {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}:{kept}"}
+
+
+@pytest.mark.parametrize("program", ["from holdfast import App", "import holdfast.cli"])
+def test_without_libpq_the_first_import_says_what_to_install(
+    without_binary: dict[str, str], tmp_path: Path, program: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import ctypes.util\nctypes.util.find_library = lambda name: None\n"  # as on a machine without any
+    )
+    ran = subprocess.run(
+        [getattr(sys, "_base_executable", sys.executable), "-c", program],
+        env=without_binary,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = ran.stderr.splitlines()[-1]
+    assert "pip install 'holdfast-pg[binary]'" in last, ran.stderr
+    assert "libpq5" in last
 
 
 # With options or other packages in between, as a requirement with a version, or with an extra.

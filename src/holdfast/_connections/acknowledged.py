@@ -1,6 +1,7 @@
 """What is sent in batches until the database has acknowledged it: results, steps, deliveries, new tasks."""
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -204,6 +205,13 @@ class AcknowledgedBatches(Generic[Item, Answer]):
     def _resume(self, item: Item, place: Literal["last", "alone"]) -> None:
         self._aside -= 1
         self.add(item, place)
+
+
+def own_copy(error: HoldfastError) -> HoldfastError:
+    """For each caller: to raise an exception adds the caller's traceback to it."""
+    own = copy.copy(error)
+    own.__cause__ = error.__cause__
+    return own
 
 
 async def split_or_repeat(

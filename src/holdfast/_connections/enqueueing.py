@@ -1,7 +1,6 @@
 """Enqueueing in few round trips: batches of bounded size, and one batch for concurrent callers."""
 
 import asyncio
-import copy
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from holdfast._connections.acknowledged import (
     AcknowledgedBatches,
     Failure,
     in_batches,
+    own_copy,
     what_is_wrong,
 )
 from holdfast._engine.enqueue import Enqueued, NewTask, enqueue_many, enqueue_one
@@ -329,18 +329,11 @@ def _answered(waiting: Waiting, enqueued: Enqueued) -> None:
 
 
 def _raise_in(batch: list[Waiting], error: HoldfastError) -> None:
-    """Each caller gets an exception of its own: to raise one adds the caller's traceback to it."""
     for _, answer in batch:
         if not answer.done():
-            answer.set_exception(_copied(error))
+            answer.set_exception(own_copy(error))
 
 
 def _cancel(batch: list[Waiting]) -> None:
     for _, answer in batch:
         answer.cancel()
-
-
-def _copied(error: HoldfastError) -> HoldfastError:
-    own = copy.copy(error)
-    own.__cause__ = error.__cause__
-    return own

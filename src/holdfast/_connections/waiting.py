@@ -9,7 +9,6 @@ ends at its timeout, and does not begin if one of its limits is reached.
 
 import asyncio
 import contextlib
-import copy
 import random
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -18,6 +17,7 @@ from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
+from holdfast._connections.acknowledged import own_copy
 from holdfast._connections.listener import REPLY_SECONDS, TASK_DONE, Listener, NotificationsUnavailable
 from holdfast._connections.pool import AsyncWork, open_async_connection
 from holdfast._connections.session import DatabaseAddress
@@ -218,7 +218,7 @@ class Waits(Generic[D]):
             async with scope, self.register(subject) as waiter:
                 while not waiter.settled:
                     if waiter.error is not None:
-                        raise _own(waiter.error)
+                        raise own_copy(waiter.error)
                     left = None if deadline is None or not waiter.known else deadline - self._loop.time()
                     if left is not None and left <= 0:
                         break
@@ -487,10 +487,3 @@ def _has_changed(before: State | None, now: State | None) -> bool:
 
 def _progress(state: State) -> str | None:
     return state.progress_json if isinstance(state, TaskSnapshot) else None
-
-
-def _own(error: HoldfastError) -> HoldfastError:
-    """Each that waits raises an exception of its own, which gets its traceback."""
-    own = copy.copy(error)
-    own.__cause__ = error.__cause__
-    return own

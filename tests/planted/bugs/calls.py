@@ -13,9 +13,37 @@ BUGS = [
     Bug(
         "concurrent callers get the same exception object",
         "_connections/enqueueing.py",
-        "answer.set_exception(_copied(error))",
+        "answer.set_exception(own_copy(error))",
         "answer.set_exception(error)",
         "tests/app/test_batcher.py",
+    ),
+    Bug(
+        "a missing right is looked for in each item of a batch",
+        "_connections/acknowledged.py",
+        "    if is_missing_right(error) or state == _TOO_MANY_CONNECTIONS:",
+        "    if state == _TOO_MANY_CONNECTIONS:",
+        "tests/app/test_acknowledged.py",
+    ),
+    Bug(
+        "a conflict is looked for in each item of a batch",
+        "_connections/acknowledged.py",
+        "    if about is About.CONFLICT and failure.tries == 1:",
+        "    if False:",
+        "tests/app/test_acknowledged.py",
+    ),
+    Bug(
+        "a wait takes what was read before it began",
+        "_connections/waiting.py",
+        "        return self.watched.query > self.since",
+        "        return self.watched.query > 0",
+        "tests/app/test_waiting.py",
+    ),
+    Bug(
+        "a loop that fails leaves those that wait behind",
+        "_connections/waiting.py",
+        "self._tell_all(UnexpectedDatabaseError(f",
+        "str(UnexpectedDatabaseError(f",
+        "tests/app/test_waiting.py",
     ),
     Bug(
         "a call waits for ever for a proxy that never answers",
