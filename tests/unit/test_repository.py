@@ -2,13 +2,14 @@
 
 import re
 import shlex
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.documents import ROOT
+from support.documents import ROOT, rows, sections
 
 yaml: Any = import_module("yaml")  # comes with MkDocs, and has no types
 
@@ -66,3 +67,23 @@ def test_the_hooks_are_tools_that_are_installed() -> None:
             assert arguments[0] in TARGETS
         else:
             assert f"\n{packages[command]}==" in locked
+
+
+def test_the_page_about_tests_names_each_folder_and_marker() -> None:
+    page = sections(ROOT / "tests" / "README.md")
+    folders = {name for row in rows(page["The folders"]) for name in re.findall(r"\w+", row[0])}
+    there = {path.parent.name for path in (ROOT / "tests").glob("*/*.py")} - {"support"}
+    assert folders == there
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"][
+        "markers"
+    ]
+    named = {row[0].strip("`") for row in rows(page["Markers"])}
+    assert named == {re.split(r"[(:]", marker)[0] for marker in declared}
+
+
+def test_the_page_about_tests_names_fixtures_that_exist() -> None:
+    written = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("conftest.py"))
+    there = set(re.findall(r"@pytest.fixture.*\n(?:async )?def (\w+)", written))
+    for row in rows(sections(ROOT / "tests" / "README.md")["Which fixture for what"]):
+        named = set(re.findall(r"`([a-z]\w+)(?:\(…\))?`", row[1]))
+        assert named <= there, row
