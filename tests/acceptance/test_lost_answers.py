@@ -15,7 +15,7 @@ from support import races
 from support.database import Database
 from support.engine import value
 from support.interleaving import Call, History, Side, Theatre
-from support.stage import Stage
+from support.start_states import Stage
 from support.wire import Moment, Wire
 
 ROUNDS = sized(1, 2, 10)

@@ -7,7 +7,7 @@ import pytest
 
 from acceptance.trial import FULL, chance, tell, trial
 from holdfast._worker.recurrence import Cron
-from support.walls import EVERY_HOUR, RULES, ZONES, Rule, changes, walk, walls, year
+from support.wall_clock import EVERY_HOUR, RULES, ZONES, Rule, changes, walk, walls, year
 
 BEGIN, END = year(2021), year(2026)
 # Five years take a zone half a minute: some of them, or all if asked for.

@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Page
 
 from holdfast.server.pages.page import NAVIGATION
-from support.hostile_house import Staged, stage
 from support.hostile_strings import STRINGS
+from support.hostile_texts import Staged, stage
 from support.web import Web
 
 OpenPage = Callable[..., Page]

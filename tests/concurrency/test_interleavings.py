@@ -16,7 +16,7 @@ from holdfast._install.postgres.embedded_server import EmbeddedServer
 from support import races
 from support.database import cloned_database
 from support.interleaving import Call, Side, Steps, Theatre, ends, opened
-from support.stage import Stage
+from support.start_states import Stage
 
 EVERY_SCHEDULE = bool(os.environ.get("HOLDFAST_EVERY_SCHEDULE"))
 FIRST_LOOK = {"claim", "claim within limits", "finish succeeded", "sweep"}

@@ -31,7 +31,7 @@ from support.clock import NOON, Clock
 from support.database import Database
 from support.engine import Connection, Row
 from support.invariant import assert_invariant
-from support.twin import PICTURES, Lane, Refused, Spec, Ticket, Twin, by_id, past
+from support.task_model import PICTURES, Lane, Refused, Spec, Ticket, Twin, by_id, past
 
 EXAMPLES = int(os.environ.get("HOLDFAST_MODEL_EXAMPLES", "100"))
 STEPS = 40

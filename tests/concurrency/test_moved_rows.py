@@ -14,7 +14,7 @@ from holdfast._install.postgres.embedded_server import EmbeddedServer
 from support import moved_rows
 from support.database import cloned_database
 from support.interleaving import Call, Side, Steps, Theatre, ends, opened
-from support.stage import Stage
+from support.start_states import Stage
 
 QUICK = {"set_aside", "reschedule", "signal", "claim and release"}
 """Paired with every waiter also by `make test`; every mover is by `make test-full`."""

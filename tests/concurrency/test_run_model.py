@@ -13,8 +13,8 @@ from concurrency.test_model import EXAMPLES, STEPS, TYPES, Histories, Sessions, 
 from support import engine
 from support.database import Database
 from support.engine import Row
-from support.run_twin import JOIN, RUN_PICTURES, Child, RunTwin, Wait
-from support.twin import Spec, Ticket
+from support.run_model import JOIN, RUN_PICTURES, Child, RunTwin, Wait
+from support.task_model import Spec, Ticket
 
 RUN_EXAMPLES = max(1, EXAMPLES // 4)
 LOOKS = 3  # a look may move a pointer, and the next one sees what that one points to

@@ -11,8 +11,8 @@ from holdfast._install.postgres.embedded_server import EmbeddedServer
 from holdfast.server.pages.page import NAVIGATION
 from support.commands import failed_task
 from support.database import cloned_database
-from support.hostile_house import stage
 from support.hostile_strings import STRINGS
+from support.hostile_texts import stage
 from support.visitor import Visitor
 from support.web import serving
 

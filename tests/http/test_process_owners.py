@@ -12,7 +12,7 @@ from holdfast.errors import InvalidState, UnexpectedDatabaseError
 from support.business import ask
 from support.commands import app as command
 from support.database import Database
-from support.thief import Thief
+from support.hostile_owner import Thief
 from support.visitor import Visitor
 from support.web import Web, serving
 from support.worker_thread import working

@@ -13,7 +13,7 @@ from benchmarks.pages import Recorder, as_text, request
 from benchmarks import large_database
 from holdfast.server import create_app
 from support.database import Database
-from support.effort import Meter
+from support.query_cost import Meter
 from support.web import serving
 
 SMALL = {

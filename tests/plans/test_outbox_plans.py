@@ -5,9 +5,9 @@ import json
 import pytest
 
 from support.database import Database
-from support.effort import Meter
 from support.engine import Connection, Row
 from support.outbox import claim_events, emit, subscribe
+from support.query_cost import Meter
 
 LARGE = {"outbox_event", "delivery", "delivered", "dead_delivery"}
 MANY = 100_000

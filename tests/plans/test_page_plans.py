@@ -3,8 +3,8 @@
 import pytest
 
 from support.database import Database
-from support.effort import Meter
 from support.outbox import subscribe
+from support.query_cost import Meter
 
 MANY = 100_000
 MOST_PAGES = 6000  # 1,000 rows by index, and their events

@@ -13,8 +13,8 @@ import pytest
 
 from support import backlog, engine
 from support.database import Database
-from support.effort import Effort, Meter, nodes
 from support.engine import Connection, Row
+from support.query_cost import Effort, Meter, nodes
 
 LARGE = {"task", "ready", "lease", "outcome", "error", "act", "deletion", "task_key"}
 FEW, STALE = "with few rows", "with stale statistics"

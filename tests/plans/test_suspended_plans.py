@@ -4,8 +4,8 @@ import pytest
 
 from support import backlog, engine
 from support.database import Database
-from support.effort import Meter
 from support.engine import Connection
+from support.query_cost import Meter
 
 CLAIMS = 20
 MOST = 1.05

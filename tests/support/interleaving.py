@@ -10,7 +10,7 @@ from psycopg import pq
 from support.database import Database
 from support.engine import Connection
 from support.invariant import assert_invariant
-from support.stage import Stage
+from support.start_states import Stage
 
 REFUSED = "refused with "
 SERIALIZATION_FAILURE = f"{REFUSED}40001"

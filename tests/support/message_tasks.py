@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.messages import message_executor
 from support.business import ask, make_application, make_function
-from support.post_office import PostOffice
+from support.scripted_provider import PostOffice
 from support.workshop import Workshop
 
 MESSAGE = {"to": "ada@example.com", "subject": "Hello", "text": "Hello, Ada", "idempotency_key": "send-1"}

@@ -10,7 +10,7 @@ from support import engine
 from support.engine import Connection, Row
 from support.interleaving import Call
 from support.races import LATER
-from support.stage import HOLDER, Stage
+from support.start_states import HOLDER, Stage
 
 _NEVER = "'2030-03-01 00:00Z'::timestamptz"
 _TYPE = {"queues": ["race"], "max_tasks": 1}

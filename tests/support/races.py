@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from support import engine
 from support.engine import Connection, Row
 from support.interleaving import Call
-from support.stage import HOLDER, Stage
+from support.start_states import HOLDER, Stage
 
 _KEYED = "select queues.enqueue('race.run', idempotency_key => '{key}'{more})"
 _HELD = "jsonb_build_array(jsonb_build_object('task_id', '{t_id}', 'token', {t_token}{more}))"

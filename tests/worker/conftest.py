@@ -15,9 +15,9 @@ from holdfast.settings import Settings, variable_of
 from support import hostile
 from support.database import Database
 from support.message_tasks import install
-from support.post_office import PostOffice
 from support.processes import is_ours
 from support.proxy import Proxy
+from support.scripted_provider import PostOffice
 from support.workshop import Line, Workshop
 
 

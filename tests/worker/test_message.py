@@ -7,7 +7,7 @@ import pytest
 from holdfast.messages.provider import Email, SendFailed
 from support.business import ask, entries, make_function
 from support.message_tasks import MESSAGE, handled, send
-from support.post_office import PostOffice
+from support.scripted_provider import PostOffice
 from support.workshop import Workshop
 
 pytestmark = pytest.mark.usefixtures("messages")

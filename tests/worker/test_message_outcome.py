@@ -9,7 +9,7 @@ import pytest
 from holdfast.messages.provider import SendFailed
 from support.business import entries, make_function
 from support.message_tasks import PREPARES, RECORDS, handled, send
-from support.post_office import PostOffice
+from support.scripted_provider import PostOffice
 from support.workshop import Workshop
 
 pytestmark = pytest.mark.usefixtures("messages")

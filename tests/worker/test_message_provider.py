@@ -8,7 +8,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.messages import message_executor
 from holdfast.messages.provider import SendFailed
 from support.message_tasks import MESSAGE, handled, send
-from support.post_office import PostOffice
+from support.scripted_provider import PostOffice
 from support.workshop import Workshop
 
 pytestmark = pytest.mark.usefixtures("messages")

@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from support.engine import Row
-from support.twin import PICTURES, Task, Ticket, Twin
+from support.task_model import PICTURES, Task, Ticket, Twin
 
 JOIN = "pack"
 """The only step that starts children."""
