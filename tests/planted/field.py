@@ -15,7 +15,7 @@ from pathlib import Path
 from planted import witness
 from planted.bug import Bug
 
-_COPIED = ("src", "tests", "docs", "examples", "pyproject.toml", "README.md")
+_COPIED = ("src", "tests", "docs", "examples", "tools", "pyproject.toml", "README.md")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".hypothesis")
 
 # A replacement that is no SQL or no Python any more proves nothing about the tests.
