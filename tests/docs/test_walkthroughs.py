@@ -43,7 +43,7 @@ LOGGED = {
     "cancel-and-time-out.md": [
         "closed the file",
         "saved the rows so far",
-        *(rf"reports\.{name}.*cancelled.*task_stopped" for name in ("download", "count", "render")),
+        *(rf"task_stopped.*reports\.{name}.*cancelled" for name in ("download", "count", "render")),
     ],
     "share-clients-and-report-errors.md": [
         r"charging.*task_id.*billing\.charge",
