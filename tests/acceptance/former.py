@@ -15,6 +15,40 @@ from acceptance.fleet import HOLDFAST, TESTS
 from acceptance.mixed import Case
 from support.releases import unpack_version_1
 
+_NAMES = """
+import sys
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+NAMES = {
+    "holdfast._connections": "holdfast.connections",
+    "holdfast._engine": "holdfast.engine",
+    "holdfast._install": None,
+    "holdfast._install.postgres": "holdfast.postgres",
+    "holdfast._install.schema": "holdfast.schema",
+}
+
+
+class Former:
+    def find_spec(self, name, path=None, target=None):
+        known = [new for new in NAMES if name == new or name.startswith(f"{new}.")]
+        return ModuleSpec(name, self, is_package=True) if known else None
+
+    def create_module(self, spec):
+        new = max((new for new in NAMES if f"{spec.name}.".startswith(f"{new}.")), key=len)
+        if NAMES[new] is None:
+            return ModuleType(spec.name)
+        return import_module(NAMES[new] + spec.name[len(new):])
+
+    def exec_module(self, module):
+        pass
+
+
+sys.meta_path.insert(0, Former())
+"""
+"""Lets our clients find its modules by their names of today."""
+
 
 @dataclass
 class Told:
@@ -30,7 +64,11 @@ class FormerRelease:
     """The package of version 1 of the schema."""
 
     def __init__(self, root: Path) -> None:
-        self.environment = {"PYTHONPATH": str(unpack_version_1(root))}
+        source = unpack_version_1(root)
+        (source / "sitecustomize.py").write_text(_NAMES)
+        with (source / "holdfast" / "errors.py").open("a") as errors:
+            errors.write("\nTransactionConflict, PartialBatchError = TryAgain, PartlyEnqueued\n")
+        self.environment = {"PYTHONPATH": str(source)}
 
     def migrate(self, dsn: str) -> str:
         """Install its schema, and return what it printed."""

@@ -15,10 +15,11 @@ BORROWED = {
     if (found := re.search(r'borrow\("([a-z_/]+)"', path.read_text()))
 }
 WITHOUT_A_DATABASE = {
-    f"app/test_{name}" for name in ("codec", "decoration", "outcome", "retry", "trace", "typing")
+    f"app/test_{name}"
+    for name in ("acknowledged", "codec", "decoration", "outcome", "retry", "trace", "typing")
 }
 OF_ONE_SERVER = {
-    f"app/test_{name}" for name in ("call_timeout", "transaction", "pool", "pipelining", "units")
+    f"app/test_{name}" for name in ("call_timeout", "transaction", "pool", "pipelining", "units", "waiting")
 }
 """test_transaction is about tx=, which a front refuses: see test_routing.py. The others watch one server or
 one connection, or install a database of their own."""

@@ -16,7 +16,7 @@ from support.sharded import FrontDatabase
 APPLICATION = """
 from datetime import timedelta
 from holdfast import App
-app = App()
+app = App(name="shop")
 
 @app.schedule(every=timedelta(seconds=1))
 @app.task("billing.report")

@@ -58,7 +58,7 @@ async def test_a_worker_with_a_wrong_clock_works_as_any_other(
 
 def test_a_moment_of_ours_is_read_as_one_of_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [500.0]
-    monkeypatch.setattr("holdfast._worker.attempt.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("holdfast._worker.report.time.monotonic", lambda: now[0])
     clock = DatabaseClock()
     assert clock.now() is None
     clock.heard(1_000_000_000.25)
