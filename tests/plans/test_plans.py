@@ -141,12 +141,12 @@ CALLS = [
     Call("release", "select * from queues.release('m', '{held}')", 100, 40, before=tickets),
     Call("release, late", "select * from queues.release('m', '{held}')", 100, 40, before=stale_tickets),
     # Also reads the worker of each task, and steps over what the calls above have rolled back.
-    Call("sweep", "select * from queues.sweep(100)", 100, 55, whole=frozenset({"lease"}), before=expired),
+    Call("sweep", "select * from queues.sweep(100)", 100, 60, whole=frozenset({"lease"}), before=expired),
     Call(
         "recover_workers",
         "select * from queues.recover_workers(100)",
         100,
-        55,  # as a sweep, which recovers in the same way
+        60,  # as a sweep, which recovers in the same way
         3,
         whole=frozenset({"lease"}),
         before=expired,
