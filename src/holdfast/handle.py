@@ -98,13 +98,13 @@ class Handle(Generic[R_co]):
         return _info(found, await self._arun(tasks.task_errors(self.task_id)))
 
     # Outcomes that a handler is annotated with besides its result are not part of the result.
-    def result(self: "Handle[T | Outcome]", timeout: float | None = None) -> T:
+    def result(self: "Handle[T | Outcome]", timeout: float | timedelta | None = None) -> T:
         """Wait for the end. Raises TaskFailed, TaskCancelled, or TimeoutError after that many seconds."""
         return self._home.connect().run_async(self.aresult(timeout), "result", "aresult")
 
     async def aresult(
         self: "Handle[T | Outcome]",
-        timeout: float | None = None,  # noqa: ASYNC109 - part of the API
+        timeout: float | timedelta | None = None,  # noqa: ASYNC109 - part of the API
     ) -> T:
         end = await self._home.connect().await_end(self.task_id, timeout)
         if end.status == "succeeded":

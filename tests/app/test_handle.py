@@ -3,7 +3,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 from uuid import uuid4
 
@@ -286,6 +286,11 @@ def test_a_result_that_does_not_come_in_time_is_a_timeout(charge: Task[..., Rece
         handle.result(timeout=0)
     with pytest.raises(TimeoutError):
         handle.result(timeout=0.01)
+
+
+def test_a_time_to_wait_may_be_a_timedelta(charge: Task[..., Receipt]) -> None:
+    with pytest.raises(TimeoutError, match="did not end in time; its status is pending"):
+        charge.enqueue(invoice_id=7).result(timedelta(milliseconds=10))
 
 
 def test_a_result_that_is_there_needs_no_time(charge: Task[..., Receipt], work: Work) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
+from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -210,12 +211,17 @@ class Client:
             return await arun_in(tx, statement, method)
         return await self.arun(statement, repeatable=repeatable)
 
-    async def await_end(self, task_id: UUID, timeout: float | None) -> TaskSnapshot:  # noqa: ASYNC109 - part of the API
+    async def await_end(self, task_id: UUID, timeout: float | timedelta | None) -> TaskSnapshot:  # noqa: ASYNC109 - part of the API
         end = await self._here().waits.end_of(task_id, timeout)
         assert isinstance(end, TaskSnapshot)  # noqa: S101 - it was asked for by its id
         return end
 
-    async def await_process(self, process: str, process_id: int, timeout: float | None) -> ProcessStatus:  # noqa: ASYNC109 - part of the API
+    async def await_process(
+        self,
+        process: str,
+        process_id: int,
+        timeout: float | timedelta | None,  # noqa: ASYNC109 - part of the API
+    ) -> ProcessStatus:
         end = await self._here().waits.end_of((process, process_id), timeout)
         assert isinstance(end, ProcessStatus)  # noqa: S101 - it was asked for by its name
         return end

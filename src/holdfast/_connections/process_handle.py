@@ -42,11 +42,11 @@ class ProcessHandle:
     async def astatus(self) -> ProcessStatus:
         return self._found(await self._home.connect().arun(self._status()))
 
-    def wait_end(self, timeout: float | None = None) -> ProcessStatus:
+    def wait_end(self, timeout: float | timedelta | None = None) -> ProcessStatus:
         """Wait for the end of the process. Raises TimeoutError after that many seconds."""
         return self._home.connect().run_async(self.await_end(timeout), "wait", "await_end")
 
-    async def await_end(self, timeout: float | None = None) -> ProcessStatus:  # noqa: ASYNC109 - part of the API
+    async def await_end(self, timeout: float | timedelta | None = None) -> ProcessStatus:  # noqa: ASYNC109 - part of the API
         return await self._home.connect().await_process(self.process, self.process_id, timeout)
 
     def cancel(self, reason: str | None = None) -> str:

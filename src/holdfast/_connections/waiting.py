@@ -209,11 +209,12 @@ class Waits(Generic[D]):
         finally:
             self._unregister(waiter, limits)
 
-    async def end_of(self, subject: Subject, timeout: float | None) -> State:  # noqa: ASYNC109 - part of the API
-        """Wait for the end. Raises TimeoutError after that many seconds, also if the database is silent."""
+    async def end_of(self, subject: Subject, timeout: float | timedelta | None) -> State:  # noqa: ASYNC109 - part of the API
+        """Wait for the end. Raises TimeoutError after that time, also if the database is silent."""
         name = _name(subject)
-        deadline = None if timeout is None else self._loop.time() + timeout
-        scope = asyncio.timeout(None if timeout is None else max(timeout + SPARE_SECONDS, ANSWER_SECONDS))
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        deadline = None if seconds is None else self._loop.time() + seconds
+        scope = asyncio.timeout(None if seconds is None else max(seconds + SPARE_SECONDS, ANSWER_SECONDS))
         try:
             async with scope, self.register(subject) as waiter:
                 while not waiter.settled:

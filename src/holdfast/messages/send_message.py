@@ -82,11 +82,11 @@ class Sending:
         found = await self._client().arun(statements.send_status(self.channel, self.send_id))
         return self._found(found)
 
-    def wait_end(self, timeout: float | None = None) -> SendStatus:
+    def wait_end(self, timeout: float | timedelta | None = None) -> SendStatus:
         """Wait until the message is sent, given up or cancelled, or raise TimeoutError."""
         return self._client().run_async(self.await_end(timeout), "wait", "await_end")
 
-    async def await_end(self, timeout: float | None = None) -> SendStatus:  # noqa: ASYNC109 - as for a task's result
+    async def await_end(self, timeout: float | timedelta | None = None) -> SendStatus:  # noqa: ASYNC109 - as for a task's result
         await self._process.await_end(timeout)
         return await self.astatus()
 
